@@ -35,6 +35,8 @@ pub enum Number {
     Int(Expr),
     /// A float.
     Float(f64),
+    /// A complex number, by its parts. Only rules for complex numbers take it.
+    Complex(f64, f64),
 }
 
 /// An operand of a pointwise operator.
@@ -430,6 +432,7 @@ impl<'a> Args<'a> {
         match arg {
             Arg::Bool(b) => Some(Number::Bool(*b)),
             Arg::Float(f) => Some(Number::Float(f.0)),
+            Arg::Complex(re, im) => Some(Number::Complex(re.0, im.0)),
             _ => self.to_int(arg).map(Number::Int),
         }
     }

@@ -230,7 +230,7 @@ impl<'a> Body<'a> {
     pub fn number(&mut self, n: Number, dtype: Dtype) -> Val {
         match n {
             Number::Bool(b) => self.literal(Scalar::Bool(b), dtype),
-            Number::Float(f) => self.literal(Scalar::Float(f), dtype),
+            Number::Float(f) | Number::Complex(f, _) => self.literal(Scalar::Float(f), dtype),
             Number::Int(e) => self.index(e, dtype),
         }
     }
@@ -239,7 +239,7 @@ impl<'a> Body<'a> {
     pub fn rounded_number(&mut self, n: Number, dtype: Dtype) -> Val {
         let literal = match n {
             Number::Bool(b) => Some(Scalar::Bool(b)),
-            Number::Float(f) => Some(Scalar::Float(f)),
+            Number::Float(f) | Number::Complex(f, _) => Some(Scalar::Float(f)),
             Number::Int(e) => e.as_int().map(Scalar::Int),
         };
         match literal {

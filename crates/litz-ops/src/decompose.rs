@@ -1,7 +1,8 @@
 //! Replaces operators whose entry is a decomposition by the operators that they are made of.
 
 use crate::args::Args;
-use crate::def::{OpDef, Rule, unsupported_type};
+use crate::complex::{self, Parts};
+use crate::def::{OpDef, Rule};
 use crate::device::device_of;
 use crate::error::OpError;
 use crate::infer::{InferCx, infer};
@@ -21,8 +22,8 @@ const MAX_NODES: usize = 1 << 18;
 
 /// Replaces every node whose operator has a decomposition, in subgraphs too. Results keep their names and types.
 ///
-/// Nodes with tensors of a type without arithmetic stay: lowering gives them to the host, or says which type it was. Their
-/// decompositions are those of real numbers, which conjugate nothing.
+/// Nodes of complex numbers are written with the parts of these, where there is a rule for it. Others stay: lowering gives them to
+/// the host, or says which type it was. Their decompositions are those of real numbers, which conjugate nothing.
 ///
 /// # Errors
 /// Every node whose arguments its decomposition does not support. The graph is then left half rewritten.
@@ -35,13 +36,15 @@ pub fn decompose(graph: &mut Graph) -> Result<(), Diags> {
 
 fn decompose_with(table: &Table, graph: &mut Graph, diags: &mut Diags) {
     graph.subgraphs.iter_mut().for_each(|g| decompose_with(table, g, diags));
-    let decomposed = |node: &Node, values: &IdTable<Value, ValueData>| match table.op_of(node)? {
-        op @ Op { def: OpDef { rule: Rule::Decompose(rewrite), .. }, .. } => {
-            unsupported_type(node, values).is_none().then_some((op, *rewrite))
+    let decomposed = |node: &Node, graph: &Graph, parts: &Parts| match table.op_of(node)? {
+        op if complex::is_complex(node, &graph.values) => {
+            complex::rule(op.def, node, graph, parts).map(|rewrite| (op, rewrite))
         }
+        op @ Op { def: OpDef { rule: Rule::Decompose(rewrite), .. }, .. } => Some((op, *rewrite)),
         Op { .. } => None,
     };
-    if !graph.nodes.iter().any(|n| decomposed(n, &graph.values).is_some()) {
+    let mut parts = Parts::new();
+    if !graph.nodes.iter().any(|n| decomposed(n, graph, &parts).is_some()) {
         return;
     }
     let mut names: HashSet<String> = graph.values.values().map(|v| v.name.clone()).collect();
@@ -50,7 +53,8 @@ fn decompose_with(table: &Table, graph: &mut Graph, diags: &mut Diags) {
     let mut left: Vec<Node> = std::mem::take(&mut graph.nodes).into_iter().rev().collect();
     while let Some(mut node) = left.pop() {
         node.args.iter_mut().for_each(|a| a.map_values(&mut |v| replaced.get(&v).copied().unwrap_or(v)));
-        let Some((op, rewrite)) = decomposed(&node, &graph.values) else {
+        let Some((op, rewrite)) = decomposed(&node, graph, &parts) else {
+            complex::learn(&mut parts, &node, &graph.values);
             graph.nodes.push(node);
             continue;
         };
@@ -62,12 +66,16 @@ fn decompose_with(table: &Table, graph: &mut Graph, diags: &mut Diags) {
             }
         };
         let of = (&mut graph.values, &mut graph.facts);
-        let rewriter = Rewriter::new(table, of, (device, graph.device), &mut names, (op.schema, &node), None);
+        let mut rewriter =
+            Rewriter::new(table, of, (device, graph.device), &mut names, (op.schema, &node), None);
+        rewriter.parts = Some(&parts);
         match rewriter.run(rewrite) {
             Ok((nodes, moved)) => {
                 replaced.extend(moved);
                 left.extend(nodes.into_iter().rev());
             }
+            // Of complex numbers a rule may take a part of what the operator takes, whose own types are known to be right.
+            Err(_) if complex::is_complex(&node, &graph.values) => graph.nodes.push(node),
             Err(mut error) => {
                 // What a rule calls has errors of its own, which do not say what the user wrote.
                 if !error.message.contains(node.op.as_str()) {
@@ -115,6 +123,8 @@ pub struct Rewriter<'a> {
     named: usize,
     /// What random numbers are made of, where there is a seed.
     seed: Option<&'a mut Seed>,
+    /// The parts of the graph's complex values, as far as they are known.
+    parts: Option<&'a Parts>,
 }
 
 impl<'a> Rewriter<'a> {
@@ -140,6 +150,7 @@ impl<'a> Rewriter<'a> {
             nodes: Vec::new(),
             named: 0,
             seed,
+            parts: None,
         }
     }
 }
@@ -180,6 +191,11 @@ impl Rewriter<'_> {
     /// The schema of the node's operator.
     pub fn schema(&self) -> &OpSchema {
         self.schema
+    }
+
+    /// The parts that a complex value was made of.
+    pub(crate) fn known_parts(&self, value: Value) -> Option<[Value; 2]> {
+        self.parts?.get(&value).copied()
     }
 
     /// The type of a tensor.

@@ -9,7 +9,7 @@ use crate::lower::Lower;
 use crate::promote::Promote;
 use crate::traits::OpTraits;
 use crate::view::View;
-use litz_ir::graph::{Node, Type, Value, ValueData};
+use litz_ir::graph::{Arg, Node, Type, Value, ValueData};
 use litz_ir::ids::Table as IdTable;
 use litz_ir::loops::Val;
 use litz_ir::{Dtype, ScalarOp};
@@ -141,7 +141,7 @@ pub fn is_supported(dtype: Dtype) -> bool {
     !matches!(dtype, Dtype::C64 | Dtype::C128)
 }
 
-/// The first of the element types of a node's tensors that there is no arithmetic on.
+/// The first of the element types of a node's tensors, and of its complex numbers, that there is no arithmetic on.
 pub(crate) fn unsupported_type(node: &Node, values: &IdTable<Value, ValueData>) -> Option<Dtype> {
     let mut used: Vec<Value> = node.outputs.iter().flatten().copied().collect();
     node.args.iter().for_each(|arg| arg.each_value(&mut |value| used.push(value)));
@@ -149,5 +149,6 @@ pub(crate) fn unsupported_type(node: &Node, values: &IdTable<Value, ValueData>) 
         Type::Tensor(ty) => Some(ty.dtype),
         Type::Int(_) | Type::Float | Type::Bool => None,
     });
-    types.into_iter().find(|dtype| !is_supported(*dtype))
+    let number = node.args.iter().any(|arg| matches!(arg, Arg::Complex(..))).then_some(Dtype::C64);
+    types.chain(number).find(|dtype| !is_supported(*dtype))
 }

@@ -32,6 +32,7 @@ pub mod args;
 mod autocast;
 pub mod body;
 pub mod build;
+mod complex;
 pub mod decompose;
 pub mod def;
 mod device;

@@ -5,7 +5,8 @@ pub mod results;
 
 use crate::args::{Args, Number, Operand, Tensor};
 use crate::body::{Body, Point};
-use crate::def::{OpDef, ResultRule, Rule, is_supported, unsupported_type};
+use crate::complex;
+use crate::def::{OpDef, ResultRule, Rule, unsupported_type};
 use crate::device::device_of;
 use crate::error::OpError;
 use crate::infer::{InferCx, first_operand, no_common_type};
@@ -452,7 +453,7 @@ impl<'a> Lower<'a> {
             let message = format!("{}: a copy to {ty}, whose elements share memory", self.who);
             return Err(OpError::new("unsupported", message));
         }
-        if !is_supported(ty.dtype) {
+        if ty.dtype == Dtype::C128 {
             let message = format!("%{name}: a copy of element type {}", ty.dtype);
             return Err(OpError::new("unsupported", message));
         }
@@ -641,7 +642,9 @@ impl<'a> Lower<'a> {
         let name = node.op.as_str();
         let op = self.table.op(name).ok_or_else(|| OpError::missing(name))?;
         let (def, args) = (op.def, op.args(node, &self.graph.values));
-        if let Some(dtype) = unsupported_type(node, &self.graph.values) {
+        if let Some(dtype) = unsupported_type(node, &self.graph.values)
+            && !complex::is_lowered(def, node, &self.graph.values)
+        {
             return Err(args.unsupported(&format!("element type {dtype}")));
         }
         self.device = device_of(self.table, &op, &args, self.graph.device)?;

@@ -155,7 +155,7 @@ fn promote_ints(a: Dtype, b: Dtype) -> Option<Dtype> {
     }
 }
 
-fn complex_of(float: Dtype) -> Dtype {
+pub(crate) fn complex_of(float: Dtype) -> Dtype {
     if float == Dtype::F64 { Dtype::C128 } else { Dtype::C64 }
 }
 
@@ -175,6 +175,7 @@ impl Number {
             Number::Bool(_) => Dtype::Bool,
             Number::Int(_) => Dtype::I64,
             Number::Float(_) => Dtype::F32,
+            Number::Complex(..) => Dtype::C64,
         }
     }
 }

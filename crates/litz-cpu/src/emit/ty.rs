@@ -103,10 +103,11 @@ pub(super) fn register_type(dtype: Dtype) -> Result<Prim, EmitError> {
         Dtype::U8 | Dtype::I8 => Prim::I8,
         Dtype::U16 | Dtype::I16 => Prim::I16,
         Dtype::U32 | Dtype::I32 => Prim::I32,
-        Dtype::U64 | Dtype::I64 => Prim::I64,
+        // Complex numbers of two f32 are moved, and taken apart by their bits.
+        Dtype::U64 | Dtype::I64 | Dtype::C64 => Prim::I64,
         Dtype::F16 | Dtype::BF16 | Dtype::F8E4M3 | Dtype::F8E5M2 | Dtype::F32 => Prim::F32,
         Dtype::F64 => Prim::F64,
-        Dtype::C64 | Dtype::C128 => return Err(EmitError::unsupported(format!("values of type {dtype}"))),
+        Dtype::C128 => return Err(EmitError::unsupported(format!("values of type {dtype}"))),
     })
 }
 

@@ -105,10 +105,10 @@ fn kernels_share_a_module() {
 #[test]
 fn errors_say_what_and_where() {
     let mut k = Build::new();
-    let x = k.read("x", Dtype::C64, "8");
+    let x = k.read("x", Dtype::C128, "8");
     k.load(x, "0");
     let error = emit(&k.finish(), &CpuTarget::avx2()).expect_err("complex");
-    assert_eq!(error.to_string(), "kernel @k0: unsupported: values of type c64");
+    assert_eq!(error.to_string(), "kernel @k0: unsupported: values of type c128");
 
     let mut k = Build::new();
     let y = k.write("y", Dtype::I64, "8");

@@ -231,7 +231,9 @@ fn literal(args: &Args<'_>, n: Number) -> Result<f64, OpError> {
     match n {
         Number::Float(f) => Ok(f),
         Number::Int(e) if e.as_int().is_some() => Ok(e.as_int().map_or(0.0, |i| i as f64)),
-        Number::Int(_) | Number::Bool(_) => Err(args.unsupported("a symbolic bound with a float step")),
+        Number::Int(_) | Number::Bool(_) | Number::Complex(..) => {
+            Err(args.unsupported("a symbolic bound with a float step"))
+        }
     }
 }
 

@@ -7,6 +7,7 @@ pub mod affine;
 pub mod assert;
 pub mod attention;
 pub mod chebyshev;
+pub mod complex;
 pub mod compose;
 pub mod control;
 pub mod conv;
@@ -78,6 +79,7 @@ pub const FAMILIES: &[(&str, &[OpDef])] = &[
     ("assert", assert::OPS),
     ("view", view::OPS),
     ("split", split::OPS),
+    ("complex", complex::OPS),
     ("factory", factory::OPS),
     ("random", random::OPS),
     ("seeded", seeded::OPS),

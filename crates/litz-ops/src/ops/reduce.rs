@@ -164,7 +164,8 @@ fn mean_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError>
     let own = args.tensor("self")?.ty.dtype;
     let dtype = args.dtype("dtype")?.unwrap_or(own);
     let dtype = if args.op().contains("logsumexp") && !dtype.is_float() { Dtype::F32 } else { dtype };
-    if !dtype.is_float() {
+    let is_mean = args.op().starts_with("aten.mean.");
+    if !(dtype.is_float() || is_mean && dtype.kind() == litz_ir::dtype::Kind::Complex) {
         return Err(args.invalid(format!("the element type must be floating point, found {dtype}")));
     }
     one(reduced_type(args, dtype)?)

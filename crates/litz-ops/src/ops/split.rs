@@ -1,7 +1,7 @@
 //! Composes views that cut a tensor into a number of pieces or at given places, and those that only complex numbers need.
 
 use crate::args::Args;
-use crate::def::{OpDef, is_supported, view};
+use crate::def::{OpDef, identity, is_supported, view};
 use crate::error::OpError;
 use crate::infer::{InferCx, first_tensor};
 use crate::ops::view::{Views, chunk, few_enough, pieces, reshape, split, split_with_sizes, swap_last};
@@ -43,12 +43,8 @@ pub const OPS: &[OpDef] = &[
     view("aten.atleast_1d.default", |cx, args| at_least(cx, args, 1)).alias(Always).effect(Effect::None),
     view("aten.atleast_2d.default", |cx, args| at_least(cx, args, 2)).alias(Always).effect(Effect::None),
     view("aten.atleast_3d.default", |cx, args| at_least(cx, args, 3)).alias(Always).effect(Effect::None),
-    // What conjugates, of numbers that are their own conjugates.
-    view("aten.conj.default", unchanged),
-    view("aten.conj_physical.default", unchanged).alias(Always).effect(Effect::None),
-    view("aten.resolve_conj.default", unchanged),
-    view("aten.resolve_neg.default", unchanged),
-    view("aten.real.default", unchanged),
+    identity("aten.resolve_conj.default"),
+    identity("aten.resolve_neg.default"),
     view("aten.positive.default", |cx, args| match first_tensor(args)?.dtype {
         Dtype::Bool => Err(args.invalid("truth values have no sign")),
         _ => unchanged(cx, args),

@@ -17,7 +17,6 @@ from torch._subclasses import FakeTensor, FakeTensorMode
 litz = pytest.importorskip("litz") if BACKEND == "litz" else None
 
 
-@pytest.mark.eager_graphs(r"error\[unsupported\]: .* a copy of element type c64")
 @each(
     number=lambda: torch.tensor(2.5),
     one=lambda: randn(1),

@@ -26,7 +26,7 @@ def grouped(q, k, v):
 @pytest.mark.parametrize(
     "op, f, args, settings",
     [
-        ("aten.mul.Tensor", lambda x: (x + 1) * (1 + 2j), (randn(4),), {}),
+        ("aten.mul.Tensor", lambda x: (x + 1) * (1 + 2j), (randn(4, dtype=torch.float64),), {}),
         ("aten.add.Tensor", lambda x, n: torch.add(x, x + 1, alpha=n), (randn(4), 3), {"dynamic": True}),
         (
             "aten._scaled_dot_product_flash_attention_for_cpu.default",
@@ -44,7 +44,7 @@ def test_one_call_of_an_operator_is_refused(op, f, args, settings):
 @needs_litz
 def test_with_fallback_error_it_is_an_error():
     with pytest.raises(Exception, match="aten.mul.Tensor"):
-        compiled(lambda x: x * (1 + 2j), options={"fallback": "error"})(randn(4))
+        compiled(lambda x: x * (1 + 2j), options={"fallback": "error"})(randn(4, dtype=torch.float64))
 
 
 @needs_litz

@@ -1,0 +1,550 @@
+//! Writes arithmetic on complex numbers of two f32 with arithmetic on their parts, by the name of the operator.
+//!
+//! A rule gets the real and the imaginary part of each operand as real tensors of its sizes. Where the operand was made of
+//! parts they are those, else `real` and `imag` of it, so that between two operators nothing is put together. What only moves
+//! elements moves complex numbers as they are: a view of them is a view. An operator without a rule stays as it is and is
+//! lowering's, or the host's.
+
+use crate::decompose::Rewriter;
+use crate::def::{DecomposeFn, OpDef, Rule};
+use crate::error::OpError;
+use crate::layout::is_overlapping;
+use crate::promote::real_of;
+use litz_ir::Dtype;
+use litz_ir::dtype::Kind;
+use litz_ir::graph::{Arg, Float, Graph, Node, TensorType, Type, Value, ValueData};
+use litz_ir::ids::Table as IdTable;
+use litz_ir::schema::BaseType;
+use litz_sym::Expr;
+use std::collections::HashMap;
+
+/// The parts of values that a graph makes of parts: real, imaginary.
+pub(crate) type Parts = HashMap<Value, Pair>;
+type Pair = [Value; 2];
+type Found = Result<Vec<Value>, OpError>;
+
+/// Makes a complex tensor of its parts.
+const COMPLEX: &str = "aten.complex.default";
+
+/// Operators that are lowered for complex numbers as they are, besides views.
+const LOWERED: [&str; 6] = [
+    COMPLEX,
+    "aten.as_strided.default",
+    "aten.imag.default",
+    "aten.real.default",
+    "aten.view_as_complex.default",
+    "aten.view_as_real.default",
+];
+
+/// Copies, which lowering does where the element type stays.
+const COPIES: [&str; 7] = [
+    "aten._to_copy.default",
+    "aten.clone.default",
+    "aten.contiguous.default",
+    "aten.to.dtype",
+    "aten.to.dtype_layout",
+    "aten.type_as.default",
+    "prims.convert_element_type.default",
+];
+
+/// The element types of the tensors of a node.
+fn dtypes<'a>(
+    node: &'a Node,
+    values: &'a IdTable<Value, ValueData>,
+) -> impl Iterator<Item = Dtype> + use<'a> {
+    let mut used: Vec<Value> = node.outputs.iter().flatten().copied().collect();
+    node.args.iter().for_each(|arg| arg.each_value(&mut |value| used.push(value)));
+    used.into_iter().filter_map(|value| match &values[value].ty {
+        Type::Tensor(ty) => Some(ty.dtype),
+        Type::Int(_) | Type::Float | Type::Bool => None,
+    })
+}
+
+/// Whether a node has complex operands, numbers or results.
+pub(crate) fn is_complex(node: &Node, values: &IdTable<Value, ValueData>) -> bool {
+    let has_number = node.args.iter().any(|arg| matches!(arg, Arg::Complex(..)));
+    has_number || dtypes(node, values).any(|dtype| dtype.kind() == Kind::Complex)
+}
+
+/// Whether lowering takes the complex operands and results of a node: it moves numbers, or takes them apart.
+pub(crate) fn is_lowered(def: &OpDef, node: &Node, values: &IdTable<Value, ValueData>) -> bool {
+    let name = node.op.as_str();
+    let is_held = |dtype: Dtype| dtype != Dtype::C128;
+    let moves = matches!(def.rule, Rule::View | Rule::Drop) || LOWERED.contains(&name);
+    let copies = COPIES.contains(&name) && dtypes(node, values).all(|dtype| dtype == Dtype::C64);
+    (moves || copies) && dtypes(node, values).all(is_held)
+}
+
+/// How a node of complex numbers is written with their parts, if there is a rule.
+pub(crate) fn rule(def: &OpDef, node: &Node, graph: &Graph, parts: &Parts) -> Option<DecomposeFn> {
+    let (values, facts) = (&graph.values, &graph.facts);
+    if dtypes(node, values).any(|dtype| dtype == Dtype::C128) {
+        return None;
+    }
+    if matches!(def.rule, Rule::View) {
+        // Strides of a view are those of its operand's memory; where elements share it, nothing made of parts lies so.
+        let is_made = node.args.first().and_then(Arg::as_value).is_some_and(|x| parts.contains_key(&x));
+        let overlaps =
+            |value: Value| matches!(&values[value].ty, Type::Tensor(ty) if is_overlapping(facts, ty));
+        let shares = node.outputs.iter().flatten().any(|&value| overlaps(value));
+        return (is_made && !shares).then_some(by_parts as DecomposeFn);
+    }
+    if COPIES.contains(&def.name) {
+        return dtypes(node, values).any(|dtype| dtype != Dtype::C64).then_some(convert as DecomposeFn);
+    }
+    let own = RULES.iter().find(|(name, _)| *name == def.name).map(|(_, rule)| *rule);
+    own.or(match def.rule {
+        Rule::Decompose(rewrite) if is_general(def.name) => Some(rewrite),
+        _ => None,
+    })
+}
+
+/// Whether the decomposition of an operator holds for complex numbers as well: it makes them of real ones, or moves them.
+fn is_general(name: &str) -> bool {
+    name == "aten.polar.default" || name.contains("_copy.")
+}
+
+/// What a node adds to the parts that are known.
+pub(crate) fn learn(parts: &mut Parts, node: &Node, values: &IdTable<Value, ValueData>) {
+    let tensor = |value: Value| match &values[value].ty {
+        Type::Tensor(ty) => Some(ty),
+        Type::Int(_) | Type::Float | Type::Bool => None,
+    };
+    if let (COMPLEX, [re, im], [Some(out)]) =
+        (node.op.as_str(), node.args.as_slice(), node.outputs.as_slice())
+        && let (Some(re), Some(im), Some(ty)) = (re.as_value(), im.as_value(), tensor(*out))
+        && [re, im].into_iter().all(|part| tensor(part).is_some_and(|part| part.sizes == ty.sizes))
+    {
+        parts.insert(*out, [re, im]);
+    }
+}
+
+/// Rules by operator.
+const RULES: &[(&str, DecomposeFn)] = &[
+    ("aten.add.Tensor", |r| sum(r, "other", "alpha", "aten.add.Tensor")),
+    ("aten.add.Scalar", |r| sum(r, "other", "alpha", "aten.add.Tensor")),
+    ("aten.sub.Tensor", |r| sum(r, "other", "alpha", "aten.sub.Tensor")),
+    ("aten.sub.Scalar", |r| sum(r, "other", "alpha", "aten.sub.Tensor")),
+    ("aten.rsub.Tensor", difference_from),
+    ("aten.rsub.Scalar", difference_from),
+    ("aten.mul.Tensor", |r| binary(r, mul)),
+    ("aten.mul.Scalar", |r| binary(r, mul)),
+    ("aten.div.Tensor", |r| binary(r, div)),
+    ("aten.div.Scalar", |r| binary(r, div)),
+    ("aten.true_divide.Tensor", |r| binary(r, div)),
+    ("aten.reciprocal.default", |r| {
+        unary(r, |r, z| {
+            let one = [number(r, 1.0)?, number(r, 0.0)?];
+            div(r, one, z)
+        })
+    }),
+    ("aten.neg.default", by_parts),
+    ("aten._conj.default", conjugate),
+    ("aten.conj.default", conjugate),
+    ("aten._conj_physical.default", conjugate),
+    ("aten.conj_physical.default", conjugate),
+    ("aten.resolve_conj.default", |r| unary(r, |_, z| Ok(z))),
+    ("aten.resolve_neg.default", |r| unary(r, |_, z| Ok(z))),
+    ("aten.square.default", |r| unary(r, |r, z| mul(r, z, z))),
+    ("aten.pow.Tensor_Scalar", |r| match r.args().opt_float("exponent") {
+        Ok(Some(2.0)) => unary(r, |r, z| mul(r, z, z)),
+        _ => Err(r.args().unsupported("another power of complex numbers than 2")),
+    }),
+    ("aten.abs.default", |r| {
+        let z = operand(r, "self")?;
+        Ok(vec![size(r, z)?])
+    }),
+    ("aten.sgn.default", |r| {
+        unary(r, |r, z| {
+            let size = size(r, z)?;
+            let is_zero = r.scalar("aten.eq.Scalar", size, 0.0)?;
+            let zero = number(r, 0.0)?;
+            each(r, z, |r, part| {
+                let share = r.apply("aten.div.Tensor", &[part, size])?;
+                r.apply("aten.where.self", &[is_zero, zero, share])
+            })
+        })
+    }),
+    ("aten.exp.default", |r| unary(r, exp)),
+    ("aten.sigmoid.default", |r| {
+        unary(r, |r, z| {
+            let opposite = each(r, z, |r, part| r.apply("aten.neg.default", &[part]))?;
+            let [re, im] = exp(r, opposite)?;
+            let one = number(r, 1.0)?;
+            let divisor = [r.apply("aten.add.Tensor", &[one, re])?, im];
+            let dividend = [one, number(r, 0.0)?];
+            div(r, dividend, divisor)
+        })
+    }),
+    ("aten.log.default", |r| {
+        unary(r, |r, [re, im]| {
+            let size = size(r, [re, im])?;
+            Ok([r.apply("aten.log.default", &[size])?, r.apply("aten.atan2.default", &[im, re])?])
+        })
+    }),
+    ("aten.sin.default", |r| {
+        unary(r, |r, [re, im]| {
+            let [sin, cos, sinh, cosh] = waves(r, re, im)?;
+            Ok([r.apply("aten.mul.Tensor", &[sin, cosh])?, r.apply("aten.mul.Tensor", &[cos, sinh])?])
+        })
+    }),
+    ("aten.cos.default", |r| {
+        unary(r, |r, [re, im]| {
+            let [sin, cos, sinh, cosh] = waves(r, re, im)?;
+            let product = r.apply("aten.mul.Tensor", &[sin, sinh])?;
+            Ok([r.apply("aten.mul.Tensor", &[cos, cosh])?, r.apply("aten.neg.default", &[product])?])
+        })
+    }),
+    ("aten.sinh.default", |r| {
+        unary(r, |r, [re, im]| {
+            let [sin, cos, sinh, cosh] = waves(r, im, re)?;
+            Ok([r.apply("aten.mul.Tensor", &[sinh, cos])?, r.apply("aten.mul.Tensor", &[cosh, sin])?])
+        })
+    }),
+    ("aten.cosh.default", |r| {
+        unary(r, |r, [re, im]| {
+            let [sin, cos, sinh, cosh] = waves(r, im, re)?;
+            Ok([r.apply("aten.mul.Tensor", &[cosh, cos])?, r.apply("aten.mul.Tensor", &[sinh, sin])?])
+        })
+    }),
+    ("aten.eq.Tensor", |r| compare(r, "aten.eq.Tensor", "aten.logical_and.default")),
+    ("aten.eq.Scalar", |r| compare(r, "aten.eq.Tensor", "aten.logical_and.default")),
+    ("aten.ne.Tensor", |r| compare(r, "aten.ne.Tensor", "aten.logical_or.default")),
+    ("aten.ne.Scalar", |r| compare(r, "aten.ne.Tensor", "aten.logical_or.default")),
+    ("aten.isnan.default", |r| test(r, "aten.isnan.default", "aten.logical_or.default")),
+    ("aten.isinf.default", |r| test(r, "aten.isinf.default", "aten.logical_or.default")),
+    ("aten.isfinite.default", |r| test(r, "aten.isfinite.default", "aten.logical_and.default")),
+    ("aten.mm.default", |r| product(r, "self", "mat2", "aten.mm.default")),
+    ("aten.bmm.default", |r| product(r, "self", "mat2", "aten.bmm.default")),
+    ("aten.mv.default", |r| product(r, "self", "vec", "aten.mv.default")),
+    ("aten.dot.default", |r| product(r, "self", "tensor", "aten.dot.default")),
+    ("aten.matmul.default", |r| product(r, "self", "other", "aten.matmul.default")),
+    ("aten.vdot.default", |r| {
+        let conjugated = r.call("aten._conj.default", [r.args().get("self").clone()])?;
+        let other = r.args().get("other").clone();
+        Ok(vec![r.call("aten.dot.default", [Arg::Value(conjugated), other])?])
+    }),
+    ("aten.addmm.default", |r| added(r, "mat1", "mat2", "aten.mm.default")),
+    ("aten.baddbmm.default", |r| added(r, "batch1", "batch2", "aten.bmm.default")),
+    ("aten.zeros.default", made),
+    ("aten.ones.default", made),
+    ("aten.full.default", made),
+    ("aten.zeros_like.default", made),
+    ("aten.ones_like.default", made),
+    ("aten.full_like.default", made),
+    ("aten.new_zeros.default", made),
+    ("aten.new_ones.default", made),
+    ("aten.new_full.default", made),
+    ("aten.sum.default", by_parts),
+    ("aten.sum.dim_IntList", by_parts),
+    ("aten.mean.default", by_parts),
+    ("aten.mean.dim", by_parts),
+    ("aten.cumsum.default", by_parts),
+    ("aten.cat.default", by_parts),
+    ("aten.stack.default", by_parts),
+    ("aten.where.self", by_parts),
+    ("aten.masked_fill.Scalar", by_parts),
+    ("aten.index.Tensor", by_parts),
+    ("aten._unsafe_index.Tensor", by_parts),
+    ("aten.index_select.default", by_parts),
+    ("aten.index_put.default", by_parts),
+    ("aten._unsafe_index_put.default", by_parts),
+    ("aten.index_add.default", by_parts),
+    ("aten.gather.default", by_parts),
+    ("aten.scatter.src", by_parts),
+    ("aten.scatter_add.default", by_parts),
+    ("aten.slice_scatter.default", by_parts),
+    ("aten.select_scatter.default", by_parts),
+    ("aten.diagonal_scatter.default", by_parts),
+    ("aten.slice_backward.default", by_parts),
+    ("aten.select_backward.default", by_parts),
+    ("aten.diagonal_backward.default", by_parts),
+    ("aten.copy.default", by_parts),
+    ("aten.fill.Scalar", by_parts),
+    ("aten.flip.default", by_parts),
+    ("aten.roll.default", by_parts),
+    ("aten.repeat.default", by_parts),
+    ("aten.constant_pad_nd.default", by_parts),
+    ("aten.tril.default", by_parts),
+    ("aten.triu.default", by_parts),
+];
+
+/// A real number as a tensor.
+fn number(r: &mut Rewriter<'_>, number: f64) -> Result<Value, OpError> {
+    let sizes = Arg::ints(Vec::<Expr>::new());
+    r.call("aten.full.default", [sizes, Arg::Float(Float(number)), Arg::Dtype(Dtype::F32)])
+}
+
+/// The parts of a tensor; the imaginary part of real numbers is 0, as eager mode converts them.
+fn parts_of(r: &mut Rewriter<'_>, value: Value) -> Result<Pair, OpError> {
+    if let Some(parts) = r.known_parts(value) {
+        return Ok(parts);
+    }
+    match r.ty(value)?.dtype {
+        Dtype::C64 => Ok([r.apply("aten.real.default", &[value])?, r.apply("aten.imag.default", &[value])?]),
+        Dtype::F32 => Ok([value, number(r, 0.0)?]),
+        Dtype::C128 => Err(r.args().unsupported("element type c128")),
+        _ => {
+            let converted = r.call("aten._to_copy.default", [Arg::Value(value), Arg::Dtype(Dtype::F32)])?;
+            Ok([converted, number(r, 0.0)?])
+        }
+    }
+}
+
+/// The parts of an argument that is a tensor or a number.
+fn operand(r: &mut Rewriter<'_>, name: &str) -> Result<Pair, OpError> {
+    let arg = r.args().get(name).clone();
+    if let Arg::Complex(re, im) = arg {
+        return Ok([number(r, re.0)?, number(r, im.0)?]);
+    }
+    if let Ok(tensor) = r.args().tensor(name).map(|tensor| tensor.value) {
+        return parts_of(r, tensor);
+    }
+    let literal = r.args().opt_float(name).ok().flatten();
+    let literal = literal.ok_or_else(|| r.args().unsupported("a complex operation with such a number"))?;
+    Ok([number(r, literal)?, number(r, 0.0)?])
+}
+
+/// A tensor of these parts, which are broadcast.
+fn joined(r: &mut Rewriter<'_>, parts: Pair) -> Found {
+    Ok(vec![r.apply(COMPLEX, &parts)?])
+}
+
+fn each(
+    r: &mut Rewriter<'_>,
+    parts: Pair,
+    mut apply: impl FnMut(&mut Rewriter<'_>, Value) -> Result<Value, OpError>,
+) -> Result<Pair, OpError> {
+    Ok([apply(r, parts[0])?, apply(r, parts[1])?])
+}
+
+fn unary(
+    r: &mut Rewriter<'_>,
+    apply: impl FnOnce(&mut Rewriter<'_>, Pair) -> Result<Pair, OpError>,
+) -> Found {
+    let z = operand(r, "self")?;
+    let parts = apply(r, z)?;
+    joined(r, parts)
+}
+
+fn binary(r: &mut Rewriter<'_>, apply: fn(&mut Rewriter<'_>, Pair, Pair) -> Result<Pair, OpError>) -> Found {
+    let (a, b) = (operand(r, "self")?, operand(r, "other")?);
+    let parts = apply(r, a, b)?;
+    joined(r, parts)
+}
+
+/// `self + alpha * other`, or the difference.
+fn sum(r: &mut Rewriter<'_>, other: &str, alpha: &str, op: &str) -> Found {
+    let (a, mut b) = (operand(r, "self")?, operand(r, other)?);
+    if !matches!(r.args().opt_float(alpha), Ok(None | Some(1.0))) {
+        let by = operand(r, alpha)?;
+        b = mul(r, by, b)?;
+    }
+    let parts = [r.apply(op, &[a[0], b[0]])?, r.apply(op, &[a[1], b[1]])?];
+    joined(r, parts)
+}
+
+/// `other - alpha * self`.
+fn difference_from(r: &mut Rewriter<'_>) -> Found {
+    let args = ["other", "self", "alpha"].map(|name| r.args().get(name).clone());
+    let [other, own, alpha] = args;
+    let other = match other {
+        Arg::Value(_) => other,
+        _ => {
+            let parts = operand(r, "other")?;
+            Arg::Value(r.apply(COMPLEX, &parts)?)
+        }
+    };
+    Ok(vec![r.call("aten.sub.Tensor", [other, own, alpha])?])
+}
+
+fn mul(r: &mut Rewriter<'_>, [a, b]: Pair, [c, d]: Pair) -> Result<Pair, OpError> {
+    let [ac, bd, ad, bc] = [[a, c], [b, d], [a, d], [b, c]];
+    let (ac, bd) = (r.apply("aten.mul.Tensor", &ac)?, r.apply("aten.mul.Tensor", &bd)?);
+    let (ad, bc) = (r.apply("aten.mul.Tensor", &ad)?, r.apply("aten.mul.Tensor", &bc)?);
+    Ok([r.apply("aten.sub.Tensor", &[ac, bd])?, r.apply("aten.add.Tensor", &[ad, bc])?])
+}
+
+/// Smith's quotient, which `c10::complex` has: by the larger part of the divisor, so that no square overflows.
+fn div(r: &mut Rewriter<'_>, [a, b]: Pair, [c, d]: Pair) -> Result<Pair, OpError> {
+    let (abs_c, abs_d) = (r.apply("aten.abs.default", &[c])?, r.apply("aten.abs.default", &[d])?);
+    let is_wide = r.apply("aten.ge.Tensor", &[abs_c, abs_d])?;
+    let mut choose = |yes, no| r.apply("aten.where.self", &[is_wide, yes, no]);
+    let (large, small, first, second) = (choose(c, d)?, choose(d, c)?, choose(a, b)?, choose(b, a)?);
+    // Of c + di with |c| >= |d|: t = d/c, s = 1/(c + d t), (a + b t) s and (b - a t) s; else with the parts exchanged.
+    let ratio = r.apply("aten.div.Tensor", &[small, large])?;
+    let rest = r.apply("aten.mul.Tensor", &[small, ratio])?;
+    let divisor = r.apply("aten.add.Tensor", &[large, rest])?;
+    let scale = r.apply("aten.reciprocal.default", &[divisor])?;
+    let (p, q) =
+        (r.apply("aten.mul.Tensor", &[second, ratio])?, r.apply("aten.mul.Tensor", &[first, ratio])?);
+    let (re, im) = (r.apply("aten.add.Tensor", &[first, p])?, r.apply("aten.sub.Tensor", &[second, q])?);
+    let (re, im) = (r.apply("aten.mul.Tensor", &[re, scale])?, r.apply("aten.mul.Tensor", &[im, scale])?);
+    let turned = r.apply("aten.neg.default", &[im])?;
+    let im = r.apply("aten.where.self", &[is_wide, im, turned])?;
+    // By zero each part is divided.
+    let magnitude = r.apply("aten.abs.default", &[large])?;
+    let is_zero = r.scalar("aten.eq.Scalar", magnitude, 0.0)?;
+    let mut divided = |part, quotient| {
+        let by_zero = r.apply("aten.div.Tensor", &[part, magnitude])?;
+        r.apply("aten.where.self", &[is_zero, by_zero, quotient])
+    };
+    Ok([divided(a, re)?, divided(b, im)?])
+}
+
+fn conjugate(r: &mut Rewriter<'_>) -> Found {
+    unary(r, |r, [re, im]| Ok([re, r.apply("aten.neg.default", &[im])?]))
+}
+
+/// The distance from zero.
+fn size(r: &mut Rewriter<'_>, z: Pair) -> Result<Value, OpError> {
+    r.apply("aten.hypot.default", &z)
+}
+
+fn exp(r: &mut Rewriter<'_>, [re, im]: Pair) -> Result<Pair, OpError> {
+    let size = r.apply("aten.exp.default", &[re])?;
+    let (cos, sin) = (r.apply("aten.cos.default", &[im])?, r.apply("aten.sin.default", &[im])?);
+    Ok([r.apply("aten.mul.Tensor", &[size, cos])?, r.apply("aten.mul.Tensor", &[size, sin])?])
+}
+
+/// Sine and cosine of the one, hyperbolic sine and cosine of the other.
+fn waves(r: &mut Rewriter<'_>, of: Value, hyperbolic: Value) -> Result<[Value; 4], OpError> {
+    Ok([
+        r.apply("aten.sin.default", &[of])?,
+        r.apply("aten.cos.default", &[of])?,
+        r.apply("aten.sinh.default", &[hyperbolic])?,
+        r.apply("aten.cosh.default", &[hyperbolic])?,
+    ])
+}
+
+fn compare(r: &mut Rewriter<'_>, op: &str, combine: &str) -> Found {
+    let (a, b) = (operand(r, "self")?, operand(r, "other")?);
+    let both = [r.apply(op, &[a[0], b[0]])?, r.apply(op, &[a[1], b[1]])?];
+    Ok(vec![r.apply(combine, &both)?])
+}
+
+fn test(r: &mut Rewriter<'_>, op: &str, combine: &str) -> Found {
+    let z = operand(r, "self")?;
+    let both = each(r, z, |r, part| r.apply(op, &[part]))?;
+    Ok(vec![r.apply(combine, &both)?])
+}
+
+/// Four real products.
+fn product(r: &mut Rewriter<'_>, left: &str, right: &str, op: &str) -> Found {
+    let both = [r.args().tensor(left)?, r.args().tensor(right)?];
+    if both.iter().any(|operand| operand.ty.dtype != Dtype::C64) {
+        return Err(r.args().unsupported("a product of complex and real numbers"));
+    }
+    let ([a, b], [c, d]) = (operand(r, left)?, operand(r, right)?);
+    let (ac, bd) = (r.apply(op, &[a, c])?, r.apply(op, &[b, d])?);
+    let (ad, bc) = (r.apply(op, &[a, d])?, r.apply(op, &[b, c])?);
+    let parts = [r.apply("aten.sub.Tensor", &[ac, bd])?, r.apply("aten.add.Tensor", &[ad, bc])?];
+    joined(r, parts)
+}
+
+/// `self` and a product.
+fn added(r: &mut Rewriter<'_>, left: &str, right: &str, op: &str) -> Found {
+    if ["alpha", "beta"].iter().any(|name| !matches!(r.args().opt_float(name), Ok(Some(1.0)))) {
+        return Err(r.args().unsupported("a product of complex numbers with factors"));
+    }
+    let args = ["self", left, right].map(|name| r.args().get(name).clone());
+    let [to, left, right] = args;
+    let product = r.call(op, [left, right])?;
+    Ok(vec![r.call("aten.add.Tensor", [to, Arg::Value(product)])?])
+}
+
+/// A conversion from or to real numbers.
+fn convert(r: &mut Rewriter<'_>) -> Found {
+    let node = r.args().node;
+    let name = if node.op.as_str().starts_with("prims") { "a" } else { "self" };
+    let x = r.args().tensor(name)?.value;
+    let to = r.args().result(0).map(|ty| ty.dtype);
+    let to = to.ok_or_else(|| r.args().unsupported("a conversion to what nothing uses"))?;
+    let [re, im] = parts_of(r, x)?;
+    if to == Dtype::C64 {
+        return joined(r, [re, im]);
+    }
+    Ok(vec![r.call("aten._to_copy.default", [Arg::Value(re), Arg::Dtype(to)])?])
+}
+
+/// A tensor of one number, whose sizes and layout the arguments say.
+fn made(r: &mut Rewriter<'_>) -> Found {
+    let is_complex = r.args().result(0).is_some_and(|ty| ty.dtype.kind() == Kind::Complex);
+    let [re, im] = each_part(r)?;
+    let (name, types) = (r.args().op().to_owned(), is_complex.then_some(Arg::Dtype(Dtype::F32)));
+    let at = r.schema().position("dtype");
+    let mut call = |mut args: Vec<Arg>| {
+        if let (Some(at), Some(dtype)) = (at.filter(|&at| at < args.len()), &types) {
+            args[at] = dtype.clone();
+        }
+        r.call(&name, args)
+    };
+    let real = call(re)?;
+    if !is_complex {
+        return Ok(vec![real]);
+    }
+    // Only a number that is given has an imaginary part.
+    let imaginary = if name.contains("full") { call(im)? } else { number(r, 0.0)? };
+    joined(r, [real, imaginary])
+}
+
+/// The same operator on each part.
+fn by_parts(r: &mut Rewriter<'_>) -> Found {
+    let (name, [re, im]) = (r.args().op().to_owned(), each_part(r)?);
+    let (re, im) = (r.call_all(&name, re)?, r.call_all(&name, im)?);
+    let mut results = Vec::new();
+    for (at, pair) in re.into_iter().zip(im).enumerate() {
+        let (Some(re), Some(im)) = pair else {
+            return Err(r.args().unsupported("a result that is left out"));
+        };
+        // A size that data decides would be another one in each part.
+        let sizes = r.ty(re)?.sizes;
+        if r.args().result(at).is_some_and(|whole| whole.sizes != sizes) {
+            return Err(r.args().unsupported("a size that data decides"));
+        }
+        results.extend(joined(r, [re, im])?);
+    }
+    Ok(results)
+}
+
+/// The arguments of a node for its real parts, and for its imaginary parts. Truth values and integers among the tensors choose, and are
+/// arguments of both; numbers are elements.
+fn each_part(r: &mut Rewriter<'_>) -> Result<[Vec<Arg>; 2], OpError> {
+    let (node, scalars) =
+        (r.args().node.clone(), r.schema().args.iter().map(|arg| arg.ty.base).collect::<Vec<_>>());
+    let (mut real, mut imaginary) = (Vec::new(), Vec::new());
+    for (at, arg) in node.args.iter().enumerate() {
+        let [re, im] = if scalars.get(at) == Some(&BaseType::Scalar) {
+            match arg {
+                Arg::Complex(re, im) => [Arg::Float(*re), Arg::Float(*im)],
+                Arg::None => [Arg::None, Arg::None],
+                Arg::Value(_) => return Err(r.args().unsupported("such a number among complex ones")),
+                number => [number.clone(), Arg::Int(Expr::zero())],
+            }
+        } else {
+            part_args(r, arg)?
+        };
+        real.push(re);
+        imaginary.push(im);
+    }
+    Ok([real, imaginary])
+}
+
+fn part_args(r: &mut Rewriter<'_>, arg: &Arg) -> Result<[Arg; 2], OpError> {
+    Ok(match arg {
+        Arg::List(items) => {
+            let pairs = items.iter().map(|item| part_args(r, item)).collect::<Result<Vec<_>, _>>()?;
+            let (real, imaginary): (Vec<Arg>, Vec<Arg>) = pairs.into_iter().map(|[re, im]| (re, im)).unzip();
+            [Arg::List(real), Arg::List(imaginary)]
+        }
+        Arg::Value(value) => match r.ty(*value).map(|TensorType { dtype, .. }| dtype) {
+            Ok(dtype) if dtype.kind() == Kind::Complex => parts_of(r, *value)?.map(Arg::Value),
+            Ok(dtype) if dtype.is_float() => {
+                return Err(r.args().unsupported("a move of real numbers among complex ones"));
+            }
+            Ok(_) | Err(_) => [arg.clone(), arg.clone()],
+        },
+        Arg::Dtype(dtype) => [Arg::Dtype(real_of(*dtype)), Arg::Dtype(real_of(*dtype))],
+        other => [other.clone(), other.clone()],
+    })
+}

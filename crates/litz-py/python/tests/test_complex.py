@@ -1,0 +1,146 @@
+"""Arithmetic on complex numbers in kernels: no call of PyTorch is left of what has a rule."""
+
+import pytest
+import torch
+from checks import BACKEND, check, each
+from torch import randn
+
+litz = pytest.importorskip("litz") if BACKEND == "litz" else None
+
+
+@pytest.fixture
+def native():
+    """Nothing of a test's graphs is PyTorch's."""
+    if litz:
+        litz.reset_stats()
+    yield
+    if litz:
+        stats = litz.stats()
+        assert stats["graphs"] > 0 and stats["fallbacks"] == {}, stats["fallbacks"]
+
+
+def z(*sizes):
+    return randn(*sizes, dtype=torch.complex64)
+
+
+def special():
+    """Infinities, values that are no numbers, and zeros of both signs, in either part."""
+    values = torch.tensor([0.0, -0.0, 1.0, -2.5, float("inf"), -float("inf"), float("nan"), 1e30, 1e-30])
+    return torch.complex(*torch.meshgrid(values, values, indexing="ij"))
+
+
+ARITHMETIC = dict(
+    sum=lambda x, y: (x + y, x - y, torch.add(x, y, alpha=2.5), torch.rsub(x, y)),
+    product=lambda x, y: x * y,
+    quotient=lambda x, y: x / y,
+    reciprocal=lambda x, y: y.reciprocal(),
+    abs=lambda x, y: (x * y).abs(),
+    sgn=lambda x, y: (x.sgn(), y.sgn()),
+    exp=lambda x, y: (x.exp(), y.log()),
+    waves=lambda x, y: (x.sin(), y.cos(), x.sinh(), y.cosh()),
+    sigmoid=lambda x, y: x.sigmoid(),
+    square=lambda x, y: x.square(),
+    conj=lambda x, y: (x.conj() * y, x.conj().resolve_conj(), -y),
+    polar=lambda x, y: torch.polar(x.abs(), y.real),
+    parts=lambda x, y: (torch.complex(x.real, y.imag), x.real, y.imag + 1),
+    pairs=lambda x, y: torch.view_as_real(x * y),
+    equal=lambda x, y: (x == y, x != y, x == x.clone()),
+    tests=lambda x, y: (x.isnan(), x.isinf(), y.isfinite()),
+    real_operands=lambda x, y: (x * y.real, x.real - y, x / y.imag, x + torch.arange(4), x * torch.tensor(2.0)),
+    numbers=lambda x, y: (x * (1 + 2j), x + 2j, 3 - y, x / 2, y.real * 1j, x == 1j),
+    rotary=lambda x, y: torch.view_as_real(torch.view_as_complex(torch.view_as_real(x) * 2.0) * y).flatten(-2),
+    sums=lambda x, y: (x.sum(), x.sum(0), x.mean(1, keepdim=True), x.cumsum(1)),
+    filled=lambda x, y: (torch.zeros_like(x), torch.full((2,), 1 + 2j), torch.ones(3, dtype=x.dtype) * x[0, 0], x.new_full((2,), 3j)),
+    converted=lambda x, y: (x.real.to(torch.complex64) + y, torch.arange(3).to(torch.complex64)),
+)
+
+
+@each(**ARITHMETIC)
+def test_arithmetic(f, native):
+    check(f, z(3, 4), z(4), reference=False)
+
+
+@each(**ARITHMETIC)
+def test_arithmetic_of_what_is_far_apart(f, native):
+    check(lambda x, y: f(x.T[:, ::2], y[1::2]), z(8, 35), z(9), reference=False)
+
+
+@each(
+    transposed=lambda x: (x.T * 2, x.T.contiguous() + 1),
+    cut=lambda x: (x[1:, ::2] * 2j, x[0].exp()),
+    shaped=lambda x: ((x * 2).reshape(-1), (x + 1).reshape(2, -1), x.unsqueeze(1).expand(4, 4, 6) * x),
+    joined=lambda x: (torch.cat([x, x * 2]), torch.stack([x, x.conj()], 1)),
+    chosen=lambda x: (torch.where(x.real > 0, x, -x), x.masked_fill(x.imag > 0, 2)),
+    indexed=lambda x: (x[torch.tensor([2, 0])] * 2, x.gather(1, torch.zeros(4, 2, dtype=torch.long)), x.index_select(1, torch.tensor([5, 1]))),
+    moved=lambda x: ((x * 2).flip(0), x.roll(1, 0), (x * 1j).tril(), x.triu(1)),
+    padded=lambda x: torch.nn.functional.pad(x * 2, (1, 2)),
+    written=lambda x: torch.zeros_like(x).index_put((torch.tensor([1]),), x[0]),
+    expanded=lambda x: ((x * 2)[:1].expand(4, 6).abs(), x[0].expand(3, 6).clone()),
+)
+@pytest.mark.parametrize("make", [lambda: z(4, 6), lambda: z(6, 4).T, lambda: z(8, 12)[::2, ::2]], ids=["rows", "columns", "gaps"])
+def test_moves(f, make, native):
+    check(f, make(), reference=False)
+
+
+@each(
+    matrices=lambda x, y: x @ y,
+    adjoint=lambda x, y: x.mH.conj() @ x.conj() + (y @ x).sum(),
+    batches=lambda x, y: torch.bmm(x.expand(2, 4, 6), y.expand(2, 6, 4)),
+    vectors=lambda x, y: (x @ y[:, 0], torch.vdot(x[0], y[:, 0]), x[0] @ y[:, 1]),
+    added=lambda x, y: torch.addmm(x[:, :4], x, y),
+)
+def test_products(f, native):
+    check(f, z(4, 6), z(6, 4), reference=False, gradients=True)
+
+
+def test_gradients(native):
+    def f(x, y):
+        rotated = torch.view_as_complex(x.reshape(3, 4, 2)) * torch.polar(torch.ones_like(y), y)
+        return torch.view_as_real(rotated).flatten(-2).square().sum(), (rotated.conj() / (rotated + 3)).abs()
+
+    check(f, randn(3, 8), randn(3, 4), gradients=True, reference=False)
+
+
+def test_state_space(native):
+    """Kernels of a diagonal state space, as S4D has them: a geometric series of exponentials."""
+
+    def f(log_dt, a_real, a_imag, c):
+        dt = log_dt.exp()
+        a = torch.complex(-a_real.exp(), a_imag)
+        dta = a * dt.unsqueeze(-1)
+        c = torch.view_as_complex(c) * (dta.exp() - 1.0) / a
+        k = dta.unsqueeze(-1) * torch.arange(16)
+        return 2 * (c.unsqueeze(-1) * k.exp()).sum(1).real
+
+    check(f, randn(3) - 3, randn(3, 4), randn(3, 4), randn(3, 4, 2), gradients=True, reference=False)
+
+
+@pytest.mark.parametrize("op", [torch.mul, torch.eq], ids=lambda op: op.__name__)
+def test_special_values(op, native):
+    x = special().flatten()
+    check(op, x, x.flip(0), reference=False)
+
+
+def test_quotients_do_not_overflow(native):
+    x = torch.tensor([1e30 + 1e30j, 1e-30 - 1e-30j, 3e38j, 1e38 + 1e-38j], dtype=torch.complex64)
+    check(lambda x: (x / x, x / (2 * x), x.abs()), x, reference=False)
+
+
+def test_symbolic_sizes(native):
+    from checks import shapes
+
+    shapes(lambda x, y: (x * y.conj()).abs().sum(-1), *[(z(n, 5), z(n, 5)) for n in (2, 3, 7, 64)], most=1, dynamic=True)
+
+
+def test_inputs_are_written(native):
+    def f(x):
+        x.mul_(2j)
+        x[0] += 1
+        return x.abs()
+
+    check(f, z(3, 4), reference=False)
+
+
+@pytest.mark.parametrize("x", [z(0), z(3, 0), z(()), z(6, 4).T, z(8, 8)[1::3, ::2], z(3, 4).conj(), z(1).expand(5)], ids=lambda x: f"{tuple(x.shape)}{x.stride()}")
+def test_inputs_of_each_layout(x, native):
+    check(lambda x: (x * 2 + 1j, x.sum(), x.clone(), x.abs()), x, reference=False)
