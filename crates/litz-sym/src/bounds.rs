@@ -213,7 +213,7 @@ const STEP_SIZE: u32 = 16;
 /// Expressions with more nodes than this, written as a tree, are taken as they are: one step takes time proportional to
 /// the size, recursion follows the depth, and shared operands can make a tree exponentially larger than what is
 /// stored. Index expressions of common models have fewer than 100 nodes.
-const MAX_SIZE: u32 = 1024;
+pub(crate) const MAX_SIZE: u32 = 1024;
 
 /// Answers one question about facts, remembering what it computed on the way.
 pub(crate) struct Prover<'a> {

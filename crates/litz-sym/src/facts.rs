@@ -9,7 +9,7 @@ use std::fmt;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::bounds::{Prover, Range};
+use crate::bounds::{MAX_SIZE, Prover, Range};
 use crate::build::{floor_divide, gcd, without_common_factor};
 use crate::expr::{Expr, Kind, Sym};
 use crate::rel::{Clause, Cmp, Known, Rel};
@@ -218,7 +218,7 @@ impl Facts {
     /// What is known about `rel`. Answers from ranges, extents, divisors and guards; changes nothing.
     pub fn known(&self, rel: &Rel) -> Known {
         let prover = Prover::new(self);
-        let difference = prover.simplify(rel.lhs - rel.rhs);
+        let difference = prover.simplify(self.replaced(rel.lhs - rel.rhs));
         match rel.cmp {
             Cmp::Eq => prover.is_zero(difference),
             Cmp::Ne => match prover.is_zero(difference) {
@@ -255,7 +255,7 @@ impl Facts {
 
     /// The simplest form of `e` that is equal to it under these facts, within a bound on effort.
     pub fn simplify(&self, e: Expr) -> Expr {
-        Prover::new(self).simplify(e)
+        Prover::new(self).simplify(self.replaced(e))
     }
 
     /// Makes `clause` a guard, unless it is already known to hold. Ranges narrow, and a symbol that the guard determines
@@ -358,6 +358,14 @@ impl Facts {
     pub(crate) fn is_known_not_zero(&self, e: Expr) -> bool {
         !self.known.not_zero.is_empty()
             && (self.known.not_zero.contains(&e) || self.known.not_zero.contains(&-e))
+    }
+
+    /// `e` without eliminated symbols. That takes no fuel: what is equal but for them is known to be equal, however many
+    /// guards there are to try before.
+    fn replaced(&self, e: Expr) -> Expr {
+        let values = &self.known.values;
+        let is_kept = values.is_empty() || e.size() > MAX_SIZE;
+        if is_kept { e } else { e.subst(&|sym| values.get(&sym).copied()) }
     }
 
     /// What `sym` is always equal to, if it needs no name of its own. An index that may have no value keeps its name: what

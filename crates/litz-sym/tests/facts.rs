@@ -274,6 +274,25 @@ fn equalities_eliminate_the_later_symbol() {
 }
 
 #[test]
+fn equal_but_for_an_eliminated_symbol_whatever_the_other_guards_cost() {
+    let mut facts = Facts::new();
+    for name in ["n", "s1", "s22", "s23", "s31", "s41", "s64"] {
+        facts.declare(Sym::new(name), Range::at_least(2), None);
+    }
+    let costly = "max(floordiv(s22, s23), 1)*max(floordiv(s22, floordiv(s22, s23)), 1)*max(floordiv(s64, floordiv(s64, s1)), 1)\
+        *max(floordiv(s64, s1) - 4, 1) == floordiv(s22, s23)*floordiv(s22, floordiv(s22, s23))*floordiv(s64, s1)\
+        *floordiv(s64, floordiv(s64, s1)) - 4*floordiv(s22, s23)*floordiv(s22, floordiv(s22, s23))*floordiv(s64, floordiv(s64, s1))";
+    facts.require(rel(costly), "test").expect("nothing contradicts it");
+    facts.require(rel("s1 == n"), "test").expect("nothing contradicts it");
+    let (of_n, of_s1) = ("floordiv(s31*s41, n*floordiv(s64, n))", "floordiv(s31*s41, s1*floordiv(s64, s1))");
+    assert_eq!(facts.known(&Rel::eq(read(of_n), read(of_s1))), Known::Yes);
+    assert!(
+        !facts.simplify(read(of_s1)).has_sym(Sym::new("s1"))
+            && !facts.simplify(read(of_n)).has_sym(Sym::new("s1"))
+    );
+}
+
+#[test]
 fn sizes_are_not_replaced_by_indices() {
     let mut facts = facts();
     facts.require(rel("s1 == 2*i"), "test").expect("possible");
