@@ -71,3 +71,14 @@ for pooled in (rand(1, 2, 4, 6), rand(2, 4, 6), rand(2, 3, 4, 4).contiguous(memo
     case(aten.max_unpool2d.default, values, places, list(pooled.shape[-2:]))
 values, places = aten.max_pool3d_with_indices(rand(1, 2, 4, 2, 4), [2, 2, 2])
 case(aten.max_unpool3d.default, values, places, [4, 2, 4], [2, 2, 2], [0, 0, 0])
+
+# Windows whose places follow from a number for each plane and axis.
+for dtype in (f32, f64):
+    for op, size, kernel, out in (
+        (aten.fractional_max_pool2d.default, (7, 10), (2, 3), (4, 5)),
+        (aten.fractional_max_pool2d.default, (6, 6), (6, 1), (1, 6)),
+        (aten.fractional_max_pool3d.default, (5, 6, 9), (2, 1, 3), (3, 4, 2)),
+    ):
+        for batch in ((2, 3), (3,), (0, 3)):
+            numbers = rand(*batch, len(size), dtype=dtype, lo=0, hi=8)
+            case(op, rand(*batch, *size, dtype=dtype), kernel, out, numbers if len(batch) == 2 else numbers[None])

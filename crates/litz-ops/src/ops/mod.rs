@@ -17,6 +17,7 @@ pub mod data;
 pub mod digits;
 pub mod factory;
 pub mod foreach;
+mod fractional;
 pub mod gradient;
 pub mod gradient_attention;
 pub mod gradient_conv;
@@ -87,6 +88,7 @@ pub const FAMILIES: &[(&str, &[OpDef])] = &[
     ("matmul", matmul::OPS),
     ("conv", conv::OPS),
     ("pool", pool::OPS),
+    ("fractional", fractional::OPS),
     ("norm", norm::OPS),
     ("softmax", softmax::OPS),
     ("attention", attention::OPS),
