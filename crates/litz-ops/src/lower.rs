@@ -618,13 +618,17 @@ impl<'a> Lower<'a> {
         if !(self.provides)(name) {
             return self.apply(node);
         }
+        let by_host = Node { form: Form::Host, ..node.clone() };
+        let is_faster_there = table.op(name).is_some_and(|op| op.def.traits.is_faster_on_host);
+        if let Some(hosted) = table.hosted(&by_host).filter(|_| is_faster_there) {
+            return self.host(node, &hosted);
+        }
         let (stmts, facts) = (self.loops.stmts.len(), self.loops.facts.clone());
         match self.apply(node) {
             Err(error) if error.slug == "unsupported" => {
                 self.loops.stmts.truncate(stmts);
                 self.loops.facts = facts;
                 node.outputs.iter().flatten().for_each(|value| self.places[value.index()] = None);
-                let by_host = Node { form: Form::Host, ..node.clone() };
                 let hosted = table.hosted(&by_host).ok_or(error)?;
                 self.host(node, &hosted)
             }

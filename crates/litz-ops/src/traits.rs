@@ -42,6 +42,8 @@ pub struct OpTraits {
     pub updates: Option<Updates>,
     /// How it is written where there is a seed for its random numbers.
     pub seeded: Option<DecomposeFn>,
+    /// A host that has it runs it, as it has instructions for it that Litz does not use yet.
+    pub is_faster_on_host: bool,
 }
 
 /// New contents of arguments, which another operator returns behind the results.
@@ -125,6 +127,7 @@ impl OpTraits {
         scatter: None,
         updates: None,
         seeded: None,
+        is_faster_on_host: false,
     };
 }
 
@@ -175,6 +178,12 @@ impl OpDef {
     /// How it is written where there is a seed for its random numbers.
     pub const fn seeded(mut self, seeded: DecomposeFn) -> OpDef {
         self.traits.seeded = Some(seeded);
+        self
+    }
+
+    /// A host that has it runs it.
+    pub const fn faster_on_host(mut self) -> OpDef {
+        self.traits.is_faster_on_host = true;
         self
     }
 

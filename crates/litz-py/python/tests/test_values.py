@@ -59,14 +59,16 @@ def test_bits_of_other_types(of, to):
 
 
 @needs_litz
-def test_products_of_bytes_add_up_in_32_bits():
+def test_products_of_bytes_add_up_in_32_bits_in_pytorchs_kernel():
+    """Litz has its own for files; PyTorch's takes instructions for products of bytes, and an eighth of the time."""
     import litz
 
     generator = torch.Generator().manual_seed(4)
     a, b = (torch.randint(-128, 128, size, dtype=torch.int8, generator=generator) for size in ((128, 1024), (1024, 64)))
-    before = litz.stats()["fallbacks"]
+    calls = lambda: litz.stats()["fallbacks"].get("aten._int_mm.default", 0)
+    before = calls()
     check(torch._int_mm, a, b, exact=True, reference=False)
-    assert litz.stats()["fallbacks"] == before
+    assert calls() > before
 
 
 @needs_litz
