@@ -508,13 +508,20 @@ fn by_parts(r: &mut Rewriter<'_>) -> Found {
 }
 
 /// The arguments of a node for its real parts, and for its imaginary parts. Truth values and integers among the tensors choose, and are
-/// arguments of both; numbers are elements.
+/// arguments of both; numbers are elements, but for factors, which are real and those of both.
 fn each_part(r: &mut Rewriter<'_>) -> Result<[Vec<Arg>; 2], OpError> {
-    let (node, scalars) =
-        (r.args().node.clone(), r.schema().args.iter().map(|arg| arg.ty.base).collect::<Vec<_>>());
+    let node = r.args().node.clone();
+    let kinds = r.schema().args.iter().map(|arg| (arg.ty.base == BaseType::Scalar, arg.name == "alpha"));
+    let kinds: Vec<(bool, bool)> = kinds.collect();
     let (mut real, mut imaginary) = (Vec::new(), Vec::new());
     for (at, arg) in node.args.iter().enumerate() {
-        let [re, im] = if scalars.get(at) == Some(&BaseType::Scalar) {
+        let (is_number, is_factor) = kinds.get(at).copied().unwrap_or_default();
+        let [re, im] = if is_number && is_factor {
+            match arg {
+                Arg::Complex(..) | Arg::Value(_) => return Err(r.args().unsupported("such a factor")),
+                factor => [factor.clone(), factor.clone()],
+            }
+        } else if is_number {
             match arg {
                 Arg::Complex(re, im) => [Arg::Float(*re), Arg::Float(*im)],
                 Arg::None => [Arg::None, Arg::None],

@@ -22,7 +22,7 @@ pub enum Act {
         /// How.
         op: Op,
     },
-    /// `bind t = %v in n, check 0`: see [`crate::loops::InstOp::Bind`]; `check` indexes [`Kernel::checks`].
+    /// `bind t = %v in n, check 0`: see [`crate::loops::InstOp::Bind`]; `check` indexes [`Kernel::checks`](super::Kernel::checks).
     Bind {
         /// Symbol defined.
         sym: Sym,

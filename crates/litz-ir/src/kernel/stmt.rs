@@ -68,7 +68,7 @@ pub enum LoopKind {
     /// By blocks, one for each iteration, which run at the same time except between `await turn` and `pass turn`: there they run in
     /// the order of iterations.
     Chain,
-    /// As `For`, iterations that an instruction takes together: a pass makes them a [`Dot`] or a [`MatrixProduct`], or fails.
+    /// As `For`, iterations that an instruction takes together: a pass makes them a [`Dot`](super::Dot) or a [`MatrixProduct`](super::MatrixProduct), or fails.
     Mma,
 }
 

@@ -45,7 +45,7 @@ pub struct Cx<'a> {
 /// Which producers are taken in.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Inlining {
-    /// Cost of a body (see [`cost::cost`]) that is recomputed rather than stored when it has several readers.
+    /// Cost of a body (see `cost::cost`) that is recomputed rather than stored when it has several readers.
     pub cheap: u32,
     /// Instructions a nest may have after taking in its producers.
     pub max_body: usize,

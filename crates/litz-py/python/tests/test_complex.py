@@ -144,3 +144,17 @@ def test_inputs_are_written(native):
 @pytest.mark.parametrize("x", [z(0), z(3, 0), z(()), z(6, 4).T, z(8, 8)[1::3, ::2], z(3, 4).conj(), z(1).expand(5)], ids=lambda x: f"{tuple(x.shape)}{x.stride()}")
 def test_inputs_of_each_layout(x, native):
     check(lambda x: (x * 2 + 1j, x.sum(), x.clone(), x.abs()), x, reference=False)
+
+
+@each(
+    index_add=lambda x, y, i: x.index_add(0, i, y),
+    index_add_of_a_multiple=lambda x, y, i: x.index_add(0, i, y, alpha=2.5),
+    index_put=lambda x, y, i: x.index_put((i,), y),
+    index_put_that_adds=lambda x, y, i: x.index_put((i,), y, accumulate=True),
+    scatter=lambda x, y, i: x.scatter(0, i[:, None].expand(3, 4), y),
+    scatter_add=lambda x, y, i: x.scatter_add(0, i[:, None].expand(3, 4), y),
+    padded=lambda x, y, i: torch.nn.functional.pad(x, (1, 2), value=1.5),
+    masked=lambda x, y, i: y.masked_fill(y.real > 0, 2.5),
+)
+def test_parts_are_moved_and_added_alike(f, native):
+    check(f, z(5, 4), z(3, 4), torch.tensor([4, 0, 2]), reference=False)
