@@ -51,7 +51,7 @@ mod routine;
 
 pub use call::{Callee, Control, ControlCall, Extern, FunctionCall, HostCall, Routine, View};
 pub use nest::{Axis, BindOf, Inst, InstOp, Nest};
-pub use routine::{ELEMENTWISE, LINEAR};
+pub use routine::{ELEMENTWISE, FOURIER, LINEAR};
 
 use crate::dtype::Dtype;
 use crate::entity;

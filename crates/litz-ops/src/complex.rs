@@ -27,8 +27,11 @@ type Found = Result<Vec<Value>, OpError>;
 const COMPLEX: &str = "aten.complex.default";
 
 /// Operators that are lowered for complex numbers as they are, besides views.
-const LOWERED: [&str; 6] = [
+const LOWERED: [&str; 9] = [
     COMPLEX,
+    "aten._fft_c2c.default",
+    "aten._fft_c2r.default",
+    "aten._fft_r2c.default",
     "aten.as_strided.default",
     "aten.imag.default",
     "aten.real.default",
@@ -66,7 +69,7 @@ pub(crate) fn is_complex(node: &Node, values: &IdTable<Value, ValueData>) -> boo
     has_number || dtypes(node, values).any(|dtype| dtype.kind() == Kind::Complex)
 }
 
-/// Whether lowering takes the complex operands and results of a node: it moves numbers, or takes them apart.
+/// Whether lowering takes the complex operands and results of a node: it moves numbers, takes them apart or calls a routine.
 pub(crate) fn is_lowered(def: &OpDef, node: &Node, values: &IdTable<Value, ValueData>) -> bool {
     let name = node.op.as_str();
     let is_held = |dtype: Dtype| dtype != Dtype::C128;
@@ -99,9 +102,12 @@ pub(crate) fn rule(def: &OpDef, node: &Node, graph: &Graph, parts: &Parts) -> Op
     })
 }
 
-/// Whether the decomposition of an operator holds for complex numbers as well: it makes them of real ones, or moves them.
+/// Whether the decomposition of an operator holds for complex numbers as well: it makes them of real ones, moves them, or is a
+/// transform.
 fn is_general(name: &str) -> bool {
-    name == "aten.polar.default" || name.contains("_copy.")
+    ["aten.polar.default", "aten.stft.default"].contains(&name)
+        || name.contains("_copy.")
+        || name.starts_with("aten.fft_")
 }
 
 /// What a node adds to the parts that are known.

@@ -3,6 +3,8 @@
 mod assert;
 mod bessel;
 mod elementwise;
+#[cfg(feature = "fourier")]
+mod fourier;
 mod fresh;
 mod gamma;
 #[cfg(feature = "linalg")]
@@ -52,7 +54,8 @@ pub type Routine = fn(&[Read<'_>], &mut [Write<'_>], &[i64]) -> Result<(), RunEr
 /// Buffers have shape `[outer, length, inner]` (`[outer, k, inner]`); the middle dimension is sorted, stably, NaN
 /// above every number. `topk` gives the largest (smallest) elements in order, of equals the first. `assert` fails where an
 /// element is false; its caller knows the message. `elementwise` lists routines that apply a function to each
-/// element, `linear` those on matrices, which are there with the feature `linalg`.
+/// element, `linear` those on matrices, which are there with the feature `linalg`, and `fourier` transforms of rows, with the
+/// feature of that name.
 const ROUTINES: &[(&str, Routine)] = &[
     ("assert", assert::assert),
     ("fresh", fresh::fresh),
@@ -68,6 +71,8 @@ pub fn routine(name: &str) -> Option<Routine> {
     let found = found.or_else(|| elementwise::routine(name));
     #[cfg(feature = "linalg")]
     let found = found.or_else(|| linear::routine(name));
+    #[cfg(feature = "fourier")]
+    let found = found.or_else(|| fourier::routine(name));
     found
 }
 

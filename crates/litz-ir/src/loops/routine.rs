@@ -40,6 +40,9 @@ pub const LINEAR: [&str; 10] = [
     "triangular",
 ];
 
+/// Fourier transforms of rows; the runtime says what they take.
+pub const FOURIER: [&str; 3] = ["fft", "irfft", "rfft"];
+
 impl Routine {
     /// How many elements the call touches of each buffer that it reads and then of each that it writes. None for calls
     /// that no routine takes: the runtime refuses these by itself.
@@ -63,7 +66,7 @@ impl Routine {
             let is_call = self.reads.len() == operands && self.writes.len() == 1 && self.ints.len() == 1;
             return is_call.then(|| vec![self.ints[0]; operands + 1]);
         }
-        if LINEAR.contains(&&*self.name) {
+        if LINEAR.contains(&&*self.name) || FOURIER.contains(&&*self.name) {
             return self.touched_of_batch();
         }
         let (lines, length, kept) = match (&*self.name, &self.ints[..]) {
@@ -75,19 +78,22 @@ impl Routine {
         is_call.then(|| vec![lines * length, lines * kept, lines * kept])
     }
 
-    /// Of routines of linear algebra, for each matrix of the batch, whose size is the first integer.
+    /// Of routines of linear algebra and Fourier transforms, for each matrix or row of the batch, whose size is the first integer.
     fn touched_of_batch(&self) -> Option<Vec<Expr>> {
         let (&batch, sizes) = self.ints.split_first()?;
         let one = Expr::one();
         let (reads, writes) = match (&*self.name, sizes) {
             ("cholesky", &[n]) => (vec![n * n], vec![n * n, one]),
             ("eigen", &[n]) => (vec![n * n], vec![n, n * n]),
+            ("fft", &[n, _, _]) => (vec![n], vec![n]),
             ("householder", &[m, k, t, n]) => (vec![m * k, t], vec![m * n]),
+            ("irfft", &[n, _]) => (vec![n.floordiv(2) + 1], vec![n]),
             ("lu", &[m, n]) => (vec![m * n], vec![m * n, m.min(n), one]),
             ("lu_solve", &[n, k, _]) => (vec![n * n, n, n * k], vec![n * k]),
             ("matrix_exp", &[n]) => (vec![n * n], vec![n * n]),
             ("permutation", &[m, k]) => (vec![k], vec![m]),
             ("qr", &[m, n]) => (vec![m * n], vec![m * n, m.min(n)]),
+            ("rfft", &[n, kept, _]) => (vec![n], vec![kept]),
             ("svd", &[m, n]) => (vec![m * n], vec![m * m.min(n), m.min(n), n * m.min(n)]),
             ("triangular", &[n, k, _, _]) => (vec![n * n, n * k], vec![n * k]),
             _ => return None,

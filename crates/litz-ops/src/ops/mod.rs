@@ -17,6 +17,8 @@ pub mod data;
 pub mod digits;
 pub mod factory;
 pub mod foreach;
+#[cfg(feature = "fourier")]
+pub mod fourier;
 mod fractional;
 pub mod gradient;
 pub mod gradient_attention;
@@ -65,6 +67,8 @@ pub mod slope;
 pub mod softmax;
 pub mod spaces;
 pub mod special;
+#[cfg(feature = "fourier")]
+pub mod spectrum;
 pub mod split;
 pub mod statistic;
 mod terms;
@@ -121,6 +125,10 @@ pub const FAMILIES: &[(&str, &[OpDef])] = &[
     ("spaces", spaces::OPS),
     ("digits", digits::OPS),
     ("variants", variants::OPS),
+    #[cfg(feature = "fourier")]
+    ("fourier", fourier::OPS),
+    #[cfg(feature = "fourier")]
+    ("spectrum", spectrum::OPS),
     #[cfg(feature = "linalg")]
     ("linear", linear::OPS),
     #[cfg(feature = "linalg")]
