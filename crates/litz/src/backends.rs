@@ -25,8 +25,10 @@ pub type Device = Arc<dyn litz_runtime::device::Device>;
 /// [`Error::Unsupported`] when it does not make code for the target.
 pub fn backend(options: &Options) -> Result<Arc<dyn Backend>, Error> {
     let request = Request { target: options.target, threads: options.threads };
+    // A backend from elsewhere says for itself what it is for.
+    let is_ours = BACKENDS.iter().any(|ours| std::ptr::eq(*ours, options.backend));
     match options.target {
-        Some(target) if target.kind() != options.backend.name => Ok(Arc::new(WithoutCode(target))),
+        Some(target) if is_ours && target.kind() != options.backend.name => Ok(Arc::new(WithoutCode(target))),
         Some(_) | None => (options.backend.make)(&request).map_err(Error::unsupported),
     }
 }
