@@ -146,7 +146,7 @@ impl Fuser<'_> {
         let at_load = self.cx.deps.stmts[s].at_load;
         match &self.cx.loops.stmts[s] {
             Stmt::Extern(_) => Draft::new(Group::of(s), at_load, Routine),
-            Stmt::Nest(_) if self.cx.in_order[s] => Draft::new(Group::of(s), at_load, InOrder(None)),
+            Stmt::Nest(_) if self.cx.in_order[s] => InOrder::nest(self.cx, s),
             Stmt::Nest(_) => self.machine.alone(self.cx, s),
             Stmt::Recurrence(region) => {
                 unreachable!("invariant: region {} is written out", region.name)
@@ -156,10 +156,7 @@ impl Fuser<'_> {
 
     fn place_region(&mut self, region: &Span) {
         let draft = match region.stmts.clone().any(|stmt| self.cx.in_order[stmt]) {
-            true => {
-                let members = region.stmts.clone().map(|stmt| Member { stmt, bind: Vec::new() }).collect();
-                Draft::new(Group { members, outer: Vec::new() }, false, InOrder(Some(region.over)))
-            }
+            true => InOrder::region(region),
             false => self.machine.region(self.cx, region),
         };
         self.push(draft, region.stmts.clone());

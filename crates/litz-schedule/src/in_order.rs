@@ -5,17 +5,30 @@
 
 use crate::axes::variable;
 use crate::context::Cx;
-use crate::draft::{Family, Planned, Traits};
-use crate::group::Group;
+use crate::draft::{Draft, Family, Planned, Traits};
+use crate::group::{Group, Member};
 use crate::nest;
 use crate::no_fuse::NoFuse;
-use litz_ir::loops::{Axis, Loops, Nest};
+use litz_ir::loops::{Axis, Loops, Nest, Span};
 use litz_ir::schedule::{KernelPlan, Leaf, LoopKind, Part, Tree};
 use litz_sym::{Expr, Sym};
 
 /// A nest alone, or the nests of a region, which this is the axis of.
 #[derive(Debug)]
-pub struct InOrder(pub Option<Axis>);
+pub struct InOrder(Option<Axis>);
+
+impl InOrder {
+    /// The kernel of a nest.
+    pub fn nest(cx: &Cx<'_>, s: usize) -> Draft {
+        Draft::new(Group::of(s), cx.deps.stmts[s].at_load, InOrder(None))
+    }
+
+    /// The kernel of a region.
+    pub fn region(region: &Span) -> Draft {
+        let members = region.stmts.clone().map(|stmt| Member { stmt, bind: Vec::new() }).collect();
+        Draft::new(Group { members, outer: Vec::new() }, false, InOrder(Some(region.over)))
+    }
+}
 
 impl Family for InOrder {
     fn traits(&self) -> Traits {

@@ -9,7 +9,6 @@ use litz_ir::loops::{Nest, Span};
 
 use crate::context::Cx;
 use crate::draft::{Draft, Machine};
-use crate::group::{Group, Member};
 use crate::in_order::InOrder;
 use crate::join::alone;
 use threads::Threads;
@@ -27,12 +26,11 @@ impl Machine for Gpus {
         let group = alone(cx, s);
         match group.outer.iter().any(|axis| !axis.extent.is_one()) {
             true => Draft::new(group, info.at_load, Threads),
-            false => Draft::new(Group::of(s), info.at_load, InOrder(None)),
+            false => InOrder::nest(cx, s),
         }
     }
 
     fn region(&self, _: &Cx<'_>, region: &Span) -> Draft {
-        let members = region.stmts.clone().map(|stmt| Member { stmt, bind: Vec::new() }).collect();
-        Draft::new(Group { members, outer: Vec::new() }, false, InOrder(Some(region.over)))
+        InOrder::region(region)
     }
 }
