@@ -140,11 +140,17 @@ fn legendre(x: f64, n: f64) -> f64 {
     }
 }
 
+/// The degree up to which polynomials are computed, step by step: eager mode goes on for hours.
+const MOST_STEPS: i64 = 1 << 24;
+
 /// The polynomial of degree `n` from those of degrees 0, which is 1, and 1: `step(k, last, before)` gives that of degree k.
-/// What is no number stays so.
+/// What is no number stays so, and so is one of a degree above [`MOST_STEPS`].
 fn recurrence(n: i64, first: f64, step: impl Fn(f64, f64, f64) -> f64) -> f64 {
     if n == 0 {
         return 1.0;
+    }
+    if n > MOST_STEPS {
+        return f64::NAN;
     }
     let (mut before, mut last) = (1.0, first);
     for k in 2..=n {
