@@ -5,6 +5,7 @@
 
 use crate::axes::variable;
 use crate::context::Cx;
+use crate::cut::nested;
 use crate::draft::{Draft, Family, Planned, Traits};
 use crate::group::{Group, Member};
 use crate::nest;
@@ -51,9 +52,10 @@ fn plan(loops: &Loops, stmts: &[usize], over: Option<Axis>) -> KernelPlan {
         over.is_some_and(|over| nest(loops, *stmt).axes.iter().any(|axis| axis.var == over.var))
     };
     let counter = over.map(|over| Axis { var: variable(loops, "over"), extent: over.extent });
-    let bind = over.zip(counter).map(|(over, counter)| (over.var, counter.var));
+    let counted = over.zip(counter).map(|(over, counter)| (over.var, Expr::sym(counter.var)));
     let trees = |stmts: &mut dyn Iterator<Item = &usize>| -> Vec<Tree> {
-        stmts.flat_map(|&stmt| trees_of(loops, nest(loops, stmt), stmt, bind)).collect()
+        let given = |stmt: &usize| counted.filter(|_| is_repeated(stmt));
+        stmts.flat_map(|stmt| trees_of(loops, nest(loops, *stmt), *stmt, given(stmt).as_slice())).collect()
     };
     let start = stmts.iter().position(is_repeated).unwrap_or(stmts.len());
     let end = stmts.iter().rposition(is_repeated).map_or(start, |last| last + 1);
@@ -64,35 +66,31 @@ fn plan(loops: &Loops, stmts: &[usize], over: Option<Axis>) -> KernelPlan {
     KernelPlan { name: String::new(), at_load: false, grid: Vec::new(), grain: 1, persistent: None, body }
 }
 
-/// A nest in loops that are its axes, those along which a scan runs innermost. `over` is an axis that a loop around counts already.
-fn trees_of(loops: &Loops, nest: &Nest, stmt: usize, over: Option<(Sym, Sym)>) -> Vec<Tree> {
+/// A nest in loops that are its axes, those along which a scan runs innermost. `given` are the values of axes that loops around have.
+pub fn trees_of(loops: &Loops, nest: &Nest, stmt: usize, given: &[(Sym, Expr)]) -> Vec<Tree> {
     let is_scanned = |axis: &Axis| nest.scanned().any(|scanned| scanned == axis.var);
-    let mut own: Vec<Axis> =
-        nest.axes.iter().filter(|axis| over.is_none_or(|over| over.0 != axis.var)).copied().collect();
+    let is_own = |axis: &&Axis| given.iter().all(|bound| bound.0 != axis.var);
+    let mut own: Vec<Axis> = nest.axes.iter().filter(is_own).copied().collect();
     own.sort_by_key(is_scanned);
     let loop_of = |(at, axis): (usize, &Axis)| {
         (axis.var, Axis { var: variable(loops, &format!("p{stmt}_{at}")), extent: axis.extent })
     };
     let outer: Vec<(Sym, Axis)> = own.iter().enumerate().map(loop_of).collect();
     let reduced: Vec<(Sym, Axis)> = (own.len()..).zip(&nest.reduced).map(loop_of).collect();
-    let leaf = |part: Part, bound: &mut dyn Iterator<Item = &(Sym, Axis)>| {
-        let around = over.filter(|over| nest.axes.iter().any(|axis| axis.var == over.0));
-        let mut bind: Vec<(Sym, Expr)> = bound.map(|(axis, by)| (*axis, Expr::sym(by.var))).collect();
-        bind.extend(around.map(|(axis, by)| (axis, Expr::sym(by))));
+    let leaf = |part: Part, looped: &mut dyn Iterator<Item = &(Sym, Axis)>| {
+        let looped = looped.map(|(axis, by)| (*axis, Expr::sym(by.var)));
+        let bind = given.iter().copied().chain(looped).collect();
         Tree::Leaf(Leaf { nest: nest.name.clone(), part, bind, masked: false, block: None })
     };
-    let wrapped = |around: &[(Sym, Axis)], body: Vec<Tree>| {
-        let wrap = |body, &(_, axis): &(Sym, Axis)| vec![Tree::Loop { kind: LoopKind::For, axis, body }];
-        around.iter().rev().fold(body, wrap)
-    };
+    let axes = |looped: &[(Sym, Axis)]| looped.iter().map(|looped| looped.1).collect::<Vec<Axis>>();
     let mut all = outer.iter().chain(&reduced);
     let points = match nest.reduces() {
-        false => wrapped(&reduced, vec![leaf(Part::Whole, &mut all)]),
+        false => nested(vec![leaf(Part::Whole, &mut all)], &axes(&reduced)),
         true => {
-            let mut body = wrapped(&reduced, vec![leaf(Part::Update, &mut all)]);
+            let mut body = nested(vec![leaf(Part::Update, &mut all)], &axes(&reduced));
             body.push(leaf(Part::Final, &mut outer.iter()));
             body
         }
     };
-    wrapped(&outer, points)
+    nested(points, &axes(&outer))
 }

@@ -7,13 +7,14 @@ use crate::context::Cx;
 use crate::cost::{ceil_div, size};
 use crate::draft::{Draft, Family, Planned, Relation, Traits};
 use crate::group::{Group, Member, beside_axes, shared_axes};
+use crate::in_order::trees_of;
 use crate::join::{align_members, join, own_axes};
 use crate::nest;
 use crate::no_fuse::NoFuse;
 use litz_analysis::access::substitute;
 use litz_analysis::align::DomainMap;
 use litz_ir::loops::Axis;
-use litz_ir::schedule::{KernelPlan, Leaf, LoopKind, Part, Tree};
+use litz_ir::schedule::{KernelPlan, LoopKind, Tree};
 use litz_ir::target::{Gpu, Level};
 use litz_sym::{Expr, Sym};
 
@@ -114,38 +115,7 @@ fn spread(
 fn points(cx: &Cx<'_>, member: &Member, values: &[(Sym, Expr)]) -> Vec<Tree> {
     let own = nest(cx.loops, member.stmt);
     let facts = own.facts(&cx.loops.facts);
-    let mut bind: Vec<(Sym, Expr)> =
+    let shared: Vec<(Sym, Expr)> =
         member.bind.iter().map(|(axis, value)| (*axis, facts.simplify(substitute(*value, values)))).collect();
-    let is_scanned = |axis: &&Axis| own.scanned().any(|scanned| scanned == axis.var);
-    let mut outer: Vec<&Axis> = own_axes(own, member).collect();
-    outer.sort_by_key(is_scanned);
-    let mut number = 0;
-    let mut looped = |axes: &[&Axis], bind: &mut Vec<(Sym, Expr)>| -> Vec<Axis> {
-        let own = |axis: &&Axis| {
-            let var = crate::axes::variable(cx.loops, &format!("p{}_{number}", member.stmt));
-            number += 1;
-            bind.push((axis.var, Expr::sym(var)));
-            Axis { var, extent: axis.extent }
-        };
-        axes.iter().map(own).collect()
-    };
-    let around = looped(&outer, &mut bind);
-    let leaf = |part: Part, bind: &[(Sym, Expr)]| {
-        Tree::Leaf(Leaf { nest: own.name.clone(), part, bind: bind.to_vec(), masked: false, block: None })
-    };
-    let wrapped = |axes: &[Axis], body: Vec<Tree>| {
-        let wrap = |body, &axis: &Axis| vec![Tree::Loop { kind: LoopKind::For, axis, body }];
-        axes.iter().rev().fold(body, wrap)
-    };
-    let of_results = bind.clone();
-    let reduced = looped(&own.reduced.iter().collect::<Vec<_>>(), &mut bind);
-    let body = match own.reduces() {
-        false => wrapped(&reduced, vec![leaf(Part::Whole, &bind)]),
-        true => {
-            let mut body = wrapped(&reduced, vec![leaf(Part::Update, &bind)]);
-            body.push(leaf(Part::Final, &of_results));
-            body
-        }
-    };
-    wrapped(&around, body)
+    trees_of(cx.loops, own, member.stmt, &shared)
 }
