@@ -3,8 +3,9 @@
 use litz_ir::Dtype;
 
 use super::prepare::ElementRef;
+use super::races::Touch;
+use super::run::{Fault, Machine, is_better};
 use super::scalar::ScalarFn;
-use super::{Fault, Machine, Touch, is_better};
 use crate::number::{Bits, cast};
 
 /// The number of a lane among those in flight.

@@ -1,8 +1,10 @@
 //! Checks the reference device: kernels as text, and the memories after them.
 
+use super::run::is_better;
 use super::*;
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use half::bf16;
+use litz_ir::Dtype;
 
 fn kernel(text: &str) -> Kernel {
     litz_ir::text::kernel::parse(text).unwrap_or_else(|diags| panic!("{diags:?}"))

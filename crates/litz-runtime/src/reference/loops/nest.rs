@@ -13,7 +13,7 @@ use super::{Fault, Memory, bug};
 use crate::error::RunError;
 use crate::formula::{Formula, Relation, all_hold};
 use crate::number::{Bits, Number, cast};
-use crate::reference::is_better;
+use crate::reference::run::is_better;
 use crate::reference::scalar::{ScalarFn, function, operation};
 
 /// A nest, resolved: symbols and values are positions.
