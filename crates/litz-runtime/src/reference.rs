@@ -6,6 +6,7 @@
 //! each point, which makes floats NaN, so that nothing can rest on what they held.
 
 mod banks;
+mod code;
 mod distant;
 mod lanes;
 pub mod loops;
@@ -25,8 +26,9 @@ use crate::error::RunError;
 use crate::number::Bits;
 use banks::Banks;
 pub use banks::Rounds;
+use code::{Code, Memory};
 pub use distant::DistantDevice;
-use prepare::{Code, Memory, prepare};
+use prepare::prepare;
 use races::Traces;
 use run::{Fault, Machine};
 use threads::{Threads, Transfers};

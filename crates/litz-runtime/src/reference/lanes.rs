@@ -1,46 +1,9 @@
 //! Combines what the lanes of a vector loop have combined, in the order that a kernel prescribes.
 
-use litz_ir::Dtype;
-
-use super::prepare::ElementRef;
+use super::code::Lanes;
 use super::races::Touch;
 use super::run::{Fault, Machine, is_better};
-use super::scalar::ScalarFn;
 use crate::number::{Bits, cast};
-
-/// The number of a lane among those in flight.
-pub(super) struct Lane {
-    /// The symbol that it is given.
-    pub(super) var: usize,
-    /// Lanes of one copy.
-    pub(super) lanes: i64,
-    /// Lanes of all copies.
-    pub(super) round: i64,
-}
-
-impl Lane {
-    /// The lane of an iteration: what is left after the last whole round is up to the first copy.
-    pub(super) fn of(&self, iteration: i64, extent: i64) -> i64 {
-        let whole = extent - extent % self.round;
-        iteration % if iteration < whole { self.round } else { self.lanes }
-    }
-}
-
-/// A reduction of lanes, resolved.
-pub(super) struct Lanes {
-    pub(super) into: ElementRef,
-    /// The element of the first lane.
-    pub(super) from: ElementRef,
-    /// Memories of the position of the best value, and of those of the lanes.
-    pub(super) positions: Option<[usize; 2]>,
-    pub(super) ty: Dtype,
-    pub(super) lanes: usize,
-    pub(super) copies: usize,
-    pub(super) combine: ScalarFn,
-    /// Whether the best value is the largest.
-    pub(super) max: bool,
-    pub(super) atomic: bool,
-}
 
 /// A value and its position.
 type Part = (Bits, i64);

@@ -5,7 +5,7 @@ use litz_ir::kernel::Sync;
 use litz_ir::target::Level;
 
 use super::banks::Banks;
-use super::prepare::{Code, ElementRef, Node, Operand};
+use super::code::{Code, ElementRef, Node, Operand};
 use super::races::Touch;
 use super::threads::Seen;
 use super::{MemView, State};
