@@ -94,6 +94,49 @@ impl Formula {
     }
 }
 
+/// The least and the most that something can be.
+pub(crate) type Bounds = [i64; 2];
+
+impl Formula {
+    /// Bounds of the value, where values have these; None where nothing is known, as on overflow.
+    pub(crate) fn bounds(&self, values: &[Bounds]) -> Option<Bounds> {
+        let product = |a: Bounds, b: Bounds| -> Option<Bounds> {
+            let corners = a.into_iter().flat_map(|a| b.into_iter().map(move |b| a.checked_mul(b)));
+            let corners = corners.collect::<Option<Vec<i64>>>()?;
+            Some([*corners.iter().min()?, *corners.iter().max()?])
+        };
+        let sum = |a: Bounds, b: Bounds| Some([a[0].checked_add(b[0])?, a[1].checked_add(b[1])?]);
+        let both = |pair: &[Formula; 2]| Some([pair[0].bounds(values)?, pair[1].bounds(values)?]);
+        match self {
+            Formula::Const(value) => Some([*value; 2]),
+            Formula::Value(at) => values.get(*at).copied(),
+            Formula::Affine(constant, terms) => {
+                terms.iter().try_fold([*constant; 2], |all, &(coefficient, at)| {
+                    sum(all, product([coefficient; 2], *values.get(at)?)?)
+                })
+            }
+            Formula::Sum(list) => list.iter().try_fold([0; 2], |all, item| sum(all, item.bounds(values)?)),
+            Formula::Product(list) => {
+                list.iter().try_fold([1; 2], |all, item| product(all, item.bounds(values)?))
+            }
+            Formula::FloorDiv(pair) => {
+                let [a, b] = both(pair)?;
+                let corner = |a: i64, b: i64| a.checked_div_euclid(b);
+                let corners =
+                    [corner(a[0], b[0])?, corner(a[0], b[1])?, corner(a[1], b[0])?, corner(a[1], b[1])?];
+                (b[0] > 0).then_some([*corners.iter().min()?, *corners.iter().max()?])
+            }
+            Formula::Mod(pair) => {
+                let [a, b] = both(pair)?;
+                let most = if a[0] >= 0 { a[1].min(b[1] - 1) } else { b[1] - 1 };
+                (b[0] > 0).then_some([0, most])
+            }
+            Formula::Min(pair) => both(pair).map(|[a, b]| [a[0].min(b[0]), a[1].min(b[1])]),
+            Formula::Max(pair) => both(pair).map(|[a, b]| [a[0].max(b[0]), a[1].max(b[1])]),
+        }
+    }
+}
+
 /// The terms of a sum, if each is a symbol times a constant.
 fn affine_terms(expr: Expr) -> Option<Vec<(i64, Sym)>> {
     expr.terms().map(|(coefficient, monomial)| Some((coefficient, monomial.as_sym()?))).collect()
@@ -181,6 +224,34 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn values_are_within_their_bounds() {
+        let texts = [
+            "3*a + b - 2",
+            "a*b + 4*c",
+            "floordiv(a, 3) + mod(b, 4)",
+            "ceildiv(a - 5*b, 8)*8",
+            "min(a, max(b, c)) - 1",
+        ];
+        let ranges: [Bounds; 3] = [[-3, 4], [0, 5], [2, 2]];
+        for text in texts {
+            let formula =
+                Formula::new(parse(text).expect("text is an expression"), &position).expect("known");
+            let [least, most] = formula.bounds(&ranges).expect("divisors are positive");
+            for a in -3..=4 {
+                for b in 0..=5 {
+                    let value = formula.eval(&[a, b, 2]).expect("a value");
+                    assert!((least..=most).contains(&value), "{text} is {value}, not in {least}..={most}");
+                }
+            }
+        }
+        let divided =
+            Formula::new(parse("floordiv(a, b)").expect("an expression"), &position).expect("known");
+        assert_eq!(divided.bounds(&ranges), None);
+        let exact = Formula::new(parse("min(a, 3) + 1").expect("an expression"), &position).expect("known");
+        assert_eq!(exact.bounds(&[[1, 9]; 3]), Some([2, 4]));
     }
 
     #[test]

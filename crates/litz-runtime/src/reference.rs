@@ -5,8 +5,8 @@
 //! levels run one iteration after another like others. Registers and scratch memory are filled with ones before
 //! each point, which makes floats NaN, so that nothing can rest on what they held.
 
-mod banks;
 mod code;
+mod counts;
 mod distant;
 mod lanes;
 pub mod loops;
@@ -14,9 +14,10 @@ mod prepare;
 mod races;
 mod run;
 mod scalar;
+mod teams;
 mod threads;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use litz_ir::kernel::Kernel;
 use smallvec::SmallVec;
@@ -24,9 +25,9 @@ use smallvec::SmallVec;
 use crate::device::{AtOnce, Device, DeviceMemory, KernelId, Launch, RunsAtOnce, Stream};
 use crate::error::RunError;
 use crate::number::Bits;
-use banks::Banks;
-pub use banks::Rounds;
 use code::{Code, Memory};
+use counts::Counter;
+pub use counts::{Counts, Served};
 pub use distant::DistantDevice;
 use prepare::prepare;
 use races::Traces;
@@ -74,8 +75,8 @@ struct State {
     traces: Traces,
     threads: Threads,
     transfers: Transfers,
-    /// Where accesses of banks are counted.
-    banks: Option<Banks>,
+    /// Where accesses and acts are counted.
+    counter: Option<Counter>,
 }
 
 impl Interpreter {
@@ -92,21 +93,22 @@ impl Interpreter {
 
     /// As [`run`].
     pub fn run(&self, args: &mut [MemView<'_>], sizes: &[i64]) -> Result<(), RunError> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let idle = lock(&self.idle).pop();
         let mut state = idle.unwrap_or_default();
         let result = self.run_in(&mut state, args, sizes);
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(state);
+        lock(&self.idle).push(state);
         result
     }
 
-    /// As [`run`], and returns the rounds in which warps came to memory that the threads of a block share.
+    /// As [`run`], and returns what a GPU would be slow by.
     ///
     /// # Errors
     /// As those of [`run`].
-    pub fn count_rounds(&self, args: &mut [MemView<'_>], sizes: &[i64]) -> Result<Rounds, RunError> {
-        let mut state = State { banks: Some(Banks::default()), ..State::default() };
+    pub fn count(&self, args: &mut [MemView<'_>], sizes: &[i64]) -> Result<Counts, RunError> {
+        let mut state = State { counter: Some(Counter::default()), ..State::default() };
         self.run_in(&mut state, args, sizes)?;
-        Ok(state.banks.as_mut().map(Banks::take).unwrap_or_default())
+        let counts = state.counter.map(|counter| counter.counts).unwrap_or_default();
+        Ok(Counts { launches: 1, ..counts })
     }
 
     fn run_in(&self, state: &mut State, args: &mut [MemView<'_>], sizes: &[i64]) -> Result<(), RunError> {
@@ -199,13 +201,31 @@ pub struct ReferenceDevice {
     kernels: Arc<Kernels>,
 }
 
-struct Kernels(Vec<Interpreter>);
+struct Kernels {
+    kernels: Vec<Interpreter>,
+    /// What the launches of each took, where it is counted.
+    counts: Option<Mutex<Vec<Counts>>>,
+}
 
 impl ReferenceDevice {
     /// Resolves kernels; ids are their positions.
     pub fn new(kernels: &[Kernel]) -> Result<ReferenceDevice, RunError> {
         let kernels = kernels.iter().map(Interpreter::new).collect::<Result<_, _>>()?;
-        Ok(ReferenceDevice { kernels: Arc::new(Kernels(kernels)) })
+        Ok(ReferenceDevice { kernels: Arc::new(Kernels { kernels, counts: None }) })
+    }
+
+    /// As [`ReferenceDevice::new`]; counts what launches take, slowly.
+    pub fn counting(kernels: &[Kernel]) -> Result<ReferenceDevice, RunError> {
+        let counts = Some(Mutex::new(vec![Counts::default(); kernels.len()]));
+        let kernels = kernels.iter().map(Interpreter::new).collect::<Result<_, _>>()?;
+        Ok(ReferenceDevice { kernels: Arc::new(Kernels { kernels, counts }) })
+    }
+
+    /// The names of the kernels and what their launches have taken, where it is counted.
+    pub fn counts(&self) -> Vec<(String, Counts)> {
+        let names = self.kernels.kernels.iter().map(|kernel| kernel.name.clone());
+        let counts = self.kernels.counts.as_ref().map(|counts| lock(counts).clone());
+        names.zip(counts.unwrap_or_default()).collect()
     }
 }
 
@@ -230,12 +250,12 @@ impl Device for ReferenceDevice {
 
 impl Kernels {
     fn find(&self, name: &str) -> Option<KernelId> {
-        self.0.iter().position(|kernel| kernel.name == name).map(KernelId)
+        self.kernels.iter().position(|kernel| kernel.name == name).map(KernelId)
     }
 
     /// Bytes of each memory that a launch is given.
     fn bytes(&self, kernel: KernelId, sizes: &[i64]) -> Result<Vec<usize>, RunError> {
-        let kernel = &self.0[kernel.0];
+        let kernel = &self.kernels[kernel.0];
         let params = kernel.code.mems.iter().take(kernel.code.params);
         params.map(|mem| Ok(kernel.extent_of(mem, sizes)?.1)).collect()
     }
@@ -243,7 +263,7 @@ impl Kernels {
 
 impl RunsAtOnce for Kernels {
     unsafe fn run(&self, launch: &Launch<'_>) -> Result<(), RunError> {
-        let kernel = &self.0[launch.kernel.0];
+        let kernel = &self.kernels[launch.kernel.0];
         let mut views = SmallVec::<[MemView<'_>; 16]>::new();
         for (&arg, mem) in launch.args.iter().zip(&kernel.code.mems) {
             let (_, bytes) = kernel.extent_of(mem, launch.sizes)?;
@@ -255,8 +275,16 @@ impl RunsAtOnce for Kernels {
                 MemView::Write(unsafe { std::slice::from_raw_parts_mut(arg, bytes) })
             });
         }
-        kernel.run(&mut views, launch.sizes)
+        let Some(counts) = &self.counts else { return kernel.run(&mut views, launch.sizes) };
+        let found = kernel.count(&mut views, launch.sizes)?;
+        lock(counts)[launch.kernel.0].add(&found);
+        Ok(())
     }
+}
+
+/// What a panic left behind is what it was before the panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

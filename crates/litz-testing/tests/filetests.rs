@@ -4,6 +4,8 @@
 
 #![allow(missing_docs, reason = "a test")]
 
+#[path = "filetests/counts.rs"]
+mod counts;
 #[path = "filetests/file.rs"]
 mod file;
 #[path = "filetests/numbers.rs"]

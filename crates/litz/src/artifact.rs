@@ -102,7 +102,15 @@ impl Compiled {
         let warnings = host::warnings(program, options);
         let (realized, code) = contents(&artifact)?;
         let texts = Texts { realized: Some(realized), ..Texts::default() };
-        Ok(Compiled { executable, code: Some(code), warnings, timings: Vec::new(), texts, profile })
+        Ok(Compiled {
+            executable,
+            code: Some(code),
+            warnings,
+            timings: Vec::new(),
+            texts,
+            profile,
+            reference: None,
+        })
     }
 }
 

@@ -21,7 +21,7 @@ use litz_runtime::Tensor;
 use litz_runtime::cache::ObjectCache;
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::{Executable, Outputs, RunOptions, Statistics, Value};
-use litz_runtime::reference::ReferenceDevice;
+use litz_runtime::reference::{Counts, ReferenceDevice};
 use litz_runtime::tensor::Input as Given;
 use litz_runtime::weights::Weights;
 use std::borrow::Cow;
@@ -210,8 +210,13 @@ impl Model {
             (texts, Some(code))
         };
         let realized = texts.realized.as_ref().ok_or_else(|| Error::bug("realize", "it gave nothing"))?;
+        let reference = options.reference.then(|| {
+            let new = if options.counts { ReferenceDevice::counting } else { ReferenceDevice::new };
+            run.step("load", || new(&realized.kernels).map(Arc::new))
+        });
+        let reference = reference.transpose()?;
         let device: Device = match &code {
-            None => run.step("load", || ReferenceDevice::new(&realized.kernels).map(Arc::new))?,
+            None => reference.clone().expect("invariant: what has no code is for the reference device"),
             Some(code) => {
                 let pool = if options.bind { ThreadPool::new } else { ThreadPool::unbound };
                 let threads = || match &options.pool {
@@ -236,7 +241,7 @@ impl Model {
         let executable =
             run.step("weights", || Executable::with_options(program, kernels, device, self, &run_options))?;
         let warnings = host::warnings(program, options);
-        Ok(Compiled { executable, timings: run.timings, warnings, texts, profile, code })
+        Ok(Compiled { executable, timings: run.timings, warnings, texts, profile, reference, code })
     }
 
     /// Texts and machine code: those that an earlier process left in the cache, else made.
@@ -350,6 +355,8 @@ impl Weights for Model {
 /// A compiled model. One serves any number of threads.
 pub struct Compiled {
     pub(crate) executable: Executable,
+    /// The reference device, where it runs there.
+    pub(crate) reference: Option<Arc<ReferenceDevice>>,
     /// None on the reference device.
     pub(crate) code: Option<Code>,
     /// Operators that the host runs, one entry for each, unless [`Options::fallback`] is quiet.
@@ -363,6 +370,11 @@ pub struct Compiled {
 }
 
 impl Compiled {
+    /// The names of its kernels and what their launches have taken, where [`Options::counts`] asked for it.
+    pub fn counts(&self) -> Vec<(String, Counts)> {
+        self.reference.as_ref().map(|device| device.counts()).unwrap_or_default()
+    }
+
     /// Whether the cache had its program and machine code.
     pub fn is_from_cache(&self) -> bool {
         self.texts.graph.is_none() && self.texts.realized.is_some()

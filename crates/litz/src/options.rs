@@ -32,6 +32,8 @@ pub struct Options {
     pub target: Option<Target>,
     /// Run on the reference device: slow, obvious, the definition of right.
     pub reference: bool,
+    /// Count on the reference device what a GPU would be slow by; see [`crate::Compiled::counts`].
+    pub counts: bool,
     /// Treat parameters as constants: fold and pack them when the model is loaded.
     pub freeze: bool,
     /// What of the texts between stages is verified.
@@ -115,6 +117,7 @@ impl Default for Options {
             backend: BACKENDS[0],
             target: None,
             reference: false,
+            counts: false,
             freeze: true,
             verify: if cfg!(debug_assertions) { Verify::Passes } else { Verify::Stages },
             profile: false,

@@ -81,3 +81,29 @@ fn the_text_of_a_graph_can_be_timed() {
     let error = String::from_utf8_lossy(&done.stderr);
     assert!(!done.status.success() && error.contains("cannot read filetests/README.litz"), "{error}");
 }
+
+#[test]
+fn counts_say_what_kernels_of_a_gpu_take() {
+    let on = |rest: &str| {
+        litz(&format!("run examples/digits.pt2 --counts {rest}"), Stdio::piped(), Stdio::piped())
+    };
+    let output = on("--device reference --target gpu(isa=sm90,units=132) --json");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let printed: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    assert_eq!(printed["outputs"].as_array().map(Vec::len), Some(1));
+    let kernels = printed["counts"].as_array().expect("a list of kernels");
+    assert!(!kernels.is_empty());
+    for kernel in kernels {
+        let [taken, least] = ["taken", "least"].map(|of| kernel["store_sectors"][of].as_u64());
+        assert!(taken >= least && least > Some(0), "{kernel}");
+        assert!(kernel["acts"]["store"].as_u64() > Some(0), "{kernel}");
+    }
+    let output = on("--device reference --target gpu(isa=sm90,units=132)");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(printed.contains("\nkernel  ") && printed.contains("  x least  "), "{printed}");
+    for elsewhere in ["--device reference", "--target cpu(isa=avx2,threads=2)"] {
+        let output = on(elsewhere);
+        assert_eq!(output.status.code(), Some(3), "{elsewhere}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("kernels of a GPU"), "{elsewhere}");
+    }
+}

@@ -1,7 +1,7 @@
 //! Defines kernels as they are interpreted: symbols, memories and values are positions.
 
 use litz_ir::Dtype;
-use litz_ir::kernel::{Swizzle, Sync};
+use litz_ir::kernel::{Space, Swizzle, Sync};
 use litz_ir::target::Team;
 
 use super::scalar::ScalarFn;
@@ -29,6 +29,7 @@ pub(super) struct Memory {
     pub(super) name: String,
     pub(super) extent: Formula,
     pub(super) dtype: Dtype,
+    pub(super) space: Space,
     pub(super) is_read_only: bool,
     /// Who sees what is stored there, of several threads. None where nothing is.
     pub(super) seen: Option<Seen>,
@@ -57,6 +58,8 @@ pub(super) enum Node {
     Loop {
         var: usize,
         lane: Option<Lane>,
+        /// So many iterations are one act of a thread.
+        width: u32,
         extent: Formula,
         body: Vec<Node>,
     },

@@ -6,12 +6,12 @@
 
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use litz_ir::kernel::Kernel;
 
-use super::{Kernels, ReferenceDevice};
+use super::{Kernels, ReferenceDevice, lock};
 use crate::arena::{AlignedBuf, OutOfMemory};
 use crate::device::{Copy, Device, DeviceMemory, Event, KernelId, Launch, RunsAtOnce, Space, Stream};
 use crate::error::RunError;
@@ -231,9 +231,4 @@ impl Event for Point {
         let earlier = earlier.downcast_ref::<Point>()?.happened.get()?;
         Some(self.happened.get()?.saturating_duration_since(*earlier))
     }
-}
-
-/// What a panic left behind is what it was before the panic.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -31,7 +31,15 @@ pub(super) fn prepare(kernel: &Kernel) -> Result<Code, RunError> {
         let seen = (!is_read_only).then_some(seen);
         let extent = cx.formula(mem.span())?;
         let swizzle = mem.swizzle;
-        Ok(Memory { name: mem.name.clone(), extent, dtype: mem.dtype, is_read_only, seen, swizzle })
+        Ok(Memory {
+            name: mem.name.clone(),
+            extent,
+            dtype: mem.dtype,
+            space: mem.space,
+            is_read_only,
+            seen,
+            swizzle,
+        })
     });
     let mems = mems.collect::<Result<Vec<_>, RunError>>()?;
     let mut grid = Vec::new();
@@ -113,7 +121,7 @@ impl Context<'_> {
                     | LoopKind::Level(_)
                     | LoopKind::Chain
                     | LoopKind::Pipeline { .. }
-                    | LoopKind::Mma => Node::Loop { var, lane, extent, body },
+                    | LoopKind::Mma => Node::Loop { var, lane, width: width(inner.kind), extent, body },
                 }
             }
             Stmt::If { cond, then, other } => {
@@ -178,7 +186,7 @@ impl Context<'_> {
             },
             Stmt::Act(Act::MatrixProduct(product)) => self.matrix_product(product)?,
             Stmt::Act(Act::Copy { count, from, along: _, to, is_async }) => {
-                let count = Expr::int(i64::from(*count));
+                let (width, count) = (*count, Expr::int(i64::from(*count)));
                 let (element, extent) = (Sym::new("copy.element"), self.formula(count)?);
                 let var = self.define(element);
                 let run = |run: &Element| -> Vec<Expr> {
@@ -193,6 +201,7 @@ impl Context<'_> {
                 Node::Loop {
                     var,
                     lane: None,
+                    width: width.max(1),
                     extent,
                     body: vec![Node::Move { from, to, kept, is_async: *is_async }],
                 }
@@ -266,7 +275,7 @@ impl Context<'_> {
         let place = self.sum(product.sum.mem, &sum)?;
         let mut body = vec![Node::Products { sum: place, terms, function }];
         for (at, (var, extent)) in repeated.into_iter().enumerate().rev() {
-            body = vec![Node::Loop { var, lane: None, extent, body }];
+            body = vec![Node::Loop { var, lane: None, width: 1, extent, body }];
             if at == sides.len() && product.is_from_zero {
                 body.insert(0, Node::Zero { place: self.sum(product.sum.mem, &sum)? });
             }
@@ -383,5 +392,18 @@ impl Context<'_> {
             found if found == expected => Ok(()),
             found => Err(self.bug(format!("expected {val} to be {expected}, found {found}"))),
         }
+    }
+}
+
+/// So many iterations of a loop are one act of a thread.
+fn width(kind: LoopKind) -> u32 {
+    match kind {
+        LoopKind::Vector { lanes, .. } => lanes.max(1),
+        LoopKind::For
+        | LoopKind::Unroll
+        | LoopKind::Level(_)
+        | LoopKind::Chain
+        | LoopKind::Pipeline { .. }
+        | LoopKind::Mma => 1,
     }
 }

@@ -1,12 +1,13 @@
 //! Runs the statements of a kernel: what each act means, on memory that is checked and traced.
 
 use litz_ir::Dtype;
-use litz_ir::kernel::Sync;
+use litz_ir::kernel::{Space, Sync};
 use litz_ir::target::Level;
 
-use super::banks::Banks;
 use super::code::{Code, ElementRef, Node, Operand};
+use super::counts::{By, Counter};
 use super::races::Touch;
+use super::teams;
 use super::threads::Seen;
 use super::{MemView, State};
 use crate::formula::{Formula, all_hold};
@@ -62,8 +63,11 @@ impl Machine<'_, '_> {
             self.state.traces.next_point();
             self.state.threads.next_point();
             self.state.transfers.clear();
+            if let Some(counter) = &mut self.state.counter {
+                counter.begin_point(teams::threads(&self.code.body, &self.state.symbols));
+            }
             self.run(&self.code.body)?;
-            self.state.banks.iter_mut().for_each(Banks::end);
+            self.end_counts();
             return Ok(());
         };
         for point in 0..self.index(extent)? {
@@ -95,7 +99,7 @@ impl Machine<'_, '_> {
             Sync::Wait { newest } => {
                 for copy in self.state.transfers.wait(newest) {
                     let around = self.state.threads.move_to(copy.by);
-                    let stored = self.store(copy.mem, copy.index, copy.bits);
+                    let stored = self.put(Touch::Write, copy.mem, copy.index, copy.bits);
                     self.state.threads.move_to(around);
                     stored?;
                 }
@@ -105,18 +109,27 @@ impl Machine<'_, '_> {
     }
 
     fn step(&mut self, node: &Node) -> Result<(), Fault> {
+        if self.state.counter.is_some() {
+            self.count(node);
+        }
         match node {
-            Node::Loop { var, lane, extent, body } => {
+            Node::Loop { var, lane, width, extent, body } => {
                 let extent = self.index(extent)?;
                 for iteration in 0..extent {
                     self.state.symbols[*var] = iteration;
                     if let Some(lane) = lane {
                         self.state.symbols[lane.var] = lane.of(iteration, extent);
                     }
+                    let counter = self.state.counter.as_mut();
+                    let path = counter.map(|counter| counter.enter(*var, iteration, i64::from(*width)));
                     self.run(body)?;
+                    if let (Some(path), Some(counter)) = (path, &mut self.state.counter) {
+                        counter.leave(path);
+                    }
                 }
             }
             Node::Level { team, var, extent, body } => {
+                let around = self.state.counter.as_mut().map(Counter::enter_team);
                 for iteration in 0..self.index(extent)? {
                     self.state.symbols[*var] = iteration;
                     self.state.threads.enter(team.level, i64::from(team.from) + iteration);
@@ -126,6 +139,12 @@ impl Machine<'_, '_> {
                     }
                     self.run(body)?;
                     self.state.threads.leave();
+                }
+                if let (Some(around), Some(counter)) = (around, &mut self.state.counter) {
+                    counter.leave_team(around);
+                    if !team.level.has_threads() {
+                        counter.complete(&self.code.mems);
+                    }
                 }
             }
             Node::Instruction { side, var, extent, body } => {
@@ -226,6 +245,9 @@ impl Machine<'_, '_> {
                     let bits = if is_read { self.load(&from.place)? } else { 0 };
                     let index = self.position(to)?;
                     if *is_async {
+                        if let Some(counter) = &mut self.state.counter {
+                            counter.copies(to.dtype.size());
+                        }
                         // Until it is waited for, what is there is worth nothing.
                         self.store(to.mem, index, Bits::MAX)?;
                         self.state.transfers.start(to.mem, index, bits, self.state.threads.position());
@@ -243,12 +265,59 @@ impl Machine<'_, '_> {
         Ok(())
     }
 
+    /// Who runs statements.
+    fn by(&self) -> By {
+        By { range: self.state.threads.current(), at: self.state.threads.at() }
+    }
+
+    /// Counts an act that is about to run.
+    fn count(&mut self, node: &Node) {
+        let by = self.by();
+        if let Some(counter) = &mut self.state.counter {
+            counter.begin(node, by);
+        }
+    }
+
+    /// Counts an access of an element.
+    fn note(&mut self, mem: usize, at: usize, is_store: bool) {
+        let by = self.by();
+        if let Some(counter) = &mut self.state.counter {
+            counter.note(mem, &self.code.mems[mem], at, is_store, by);
+        }
+    }
+
+    /// A point of the grid ends: what it held is known.
+    fn end_counts(&mut self) {
+        let Some(counter) = &mut self.state.counter else { return };
+        counter.complete(&self.code.mems);
+        let (mut registers, mut shared) = (0, 0);
+        for (at, mem) in self.code.mems.iter().enumerate() {
+            let size = mem.dtype.size();
+            match mem.space {
+                Space::Register if self.code.has_levels => {
+                    registers += size * self.state.threads.most_owned(at)
+                }
+                Space::Register => registers += size * self.state.extents[at],
+                Space::Shared => shared += size * self.state.extents[at],
+                Space::Read
+                | Space::Write
+                | Space::Update
+                | Space::Scratch
+                | Space::Cluster
+                | Space::Global => {}
+            }
+        }
+        let counts = &mut counter.counts;
+        counts.register_bytes = counts.register_bytes.max(registers as u64);
+        counts.shared_bytes = counts.shared_bytes.max(shared as u64);
+    }
+
     fn index(&self, formula: &Formula) -> Result<i64, Fault> {
         formula.eval(&self.state.symbols).ok_or(Fault::NoValue)
     }
 
     /// Where an element is, whose coordinates are in their dimensions.
-    pub(super) fn position(&mut self, place: &ElementRef) -> Result<i64, Fault> {
+    pub(super) fn position(&self, place: &ElementRef) -> Result<i64, Fault> {
         for (coordinate, size) in &place.coordinates {
             let (index, extent) = (self.index(coordinate)?, self.index(size)?.max(0));
             if !(0..extent).contains(&index) {
@@ -256,17 +325,7 @@ impl Machine<'_, '_> {
                 return Err(Fault::OutOfRange { mem: place.mem, index, extent });
             }
         }
-        let index = self.index(&place.index)?;
-        if let Some(banks) = &mut self.state.banks {
-            let mem = &self.code.mems[place.mem];
-            let bytes = mem.dtype.size();
-            let at = mem.swizzle.map_or(index, |swizzle| swizzle.place(index, bytes));
-            if let (Some(Seen::Block), Ok(at)) = (mem.seen, usize::try_from(at)) {
-                let statement = std::ptr::from_ref(place).addr();
-                banks.note(statement, self.state.threads.current(), at * bytes);
-            }
-        }
-        Ok(index)
+        self.index(&place.index)
     }
 
     /// An element as f32.
@@ -287,6 +346,9 @@ impl Machine<'_, '_> {
     pub(super) fn load_as(&mut self, touch: Touch, mem: usize, index: i64) -> Result<Bits, Fault> {
         let (at, size) = self.locate(mem, index)?;
         self.trace(touch, mem, at / size)?;
+        if self.state.counter.is_some() && touch != Touch::Combine {
+            self.note(mem, at / size, false);
+        }
         let bytes = match self.args.get(mem) {
             Some(MemView::Read(bytes)) => bytes,
             Some(MemView::Write(bytes)) => &**bytes,
@@ -308,6 +370,14 @@ impl Machine<'_, '_> {
     }
 
     pub(super) fn store_as(&mut self, touch: Touch, mem: usize, index: i64, bits: Bits) -> Result<(), Fault> {
+        if let (true, Ok(at)) = (self.state.counter.is_some(), usize::try_from(index)) {
+            self.note(mem, at, true);
+        }
+        self.put(touch, mem, index, bits)
+    }
+
+    /// As [`Machine::store_as`], of what was counted when it was begun.
+    fn put(&mut self, touch: Touch, mem: usize, index: i64, bits: Bits) -> Result<(), Fault> {
         let (at, size) = self.locate(mem, index)?;
         self.trace(touch, mem, at / size)?;
         let bytes = match self.args.get_mut(mem) {

@@ -8,7 +8,7 @@ use litz_ir::target::{Gpu, Level};
 
 use super::races::Touch;
 use crate::number::Bits;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Threads of a block that run a statement, by number: from `first` up to, not including, `end`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,6 +23,17 @@ const BLOCK: u32 = Gpu::THREADS;
 /// More than any block has.
 const ALL: u32 = u32::MAX;
 
+/// Threads of each of a level.
+pub(super) fn threads_of(level: Level) -> u32 {
+    match level {
+        Level::Grid => ALL,
+        Level::Block => BLOCK,
+        Level::Warpgroup => GROUP,
+        Level::Warp => WARP,
+        Level::Thread | Level::Lane => 1,
+    }
+}
+
 impl ThreadRange {
     fn contains(self, other: ThreadRange) -> bool {
         self.first <= other.first && other.end <= self.end
@@ -35,6 +46,26 @@ impl ThreadRange {
     /// Its number, if it is one thread.
     pub(super) fn single(self) -> Option<u32> {
         (self.end - self.first == 1).then_some(self.first)
+    }
+
+    /// The first of them.
+    pub(super) fn first(self) -> u32 {
+        self.first
+    }
+
+    /// How many of them a block has that has so many threads.
+    pub(super) fn within(self, threads: u32) -> u32 {
+        self.end.min(self.block_end(threads)).saturating_sub(self.first)
+    }
+
+    /// The warps of the first `threads` of a block that they are in.
+    pub(super) fn warps(self, threads: u32) -> std::ops::Range<u32> {
+        let end = self.end.min(self.block_end(threads)).max(self.first + 1);
+        self.first / WARP..end.div_ceil(WARP)
+    }
+
+    fn block_end(self, threads: u32) -> u32 {
+        (self.first / BLOCK * BLOCK).saturating_add(threads)
     }
 
     /// The part of so many threads that it is in.
@@ -134,17 +165,11 @@ impl Threads {
     /// An iteration of a loop over a level begins.
     pub(super) fn enter(&mut self, level: Level, iteration: i64) {
         let outer = self.current();
-        let count = match level {
-            Level::Grid => ALL,
-            Level::Block => {
-                self.newest_block = self.newest_block.wrapping_add(1);
-                (self.block, self.awaited, self.has_passed) = (self.newest_block, 0, false);
-                BLOCK
-            }
-            Level::Warpgroup => GROUP,
-            Level::Warp => WARP,
-            Level::Thread | Level::Lane => 1,
-        };
+        if level == Level::Block {
+            self.newest_block = self.newest_block.wrapping_add(1);
+            (self.block, self.awaited, self.has_passed) = (self.newest_block, 0, false);
+        }
+        let count = threads_of(level);
         let at = u32::try_from(iteration).unwrap_or(ALL);
         let first = outer.first.saturating_add(at.saturating_mul(count));
         self.around.push(ThreadRange { first, end: first.saturating_add(count) });
@@ -191,6 +216,28 @@ impl Threads {
             }
             (range, _, _) => range,
         }
+    }
+
+    /// The row, column and reduced point of an instruction.
+    pub(super) fn at(&self) -> [Option<i64>; 3] {
+        self.at
+    }
+
+    /// The most elements of a memory that one thread has stored to at this point of the grid and that are still its own.
+    pub(super) fn most_owned(&self, mem: usize) -> usize {
+        let mut owned: BTreeMap<u32, isize> = BTreeMap::new();
+        let is_own = |trace: &Trace| trace.moment.point == self.point;
+        for Trace { range, .. } in
+            self.elements[mem].iter().filter_map(|element| element.written).filter(is_own)
+        {
+            *owned.entry(range.first).or_default() += 1;
+            *owned.entry(range.end).or_default() -= 1;
+        }
+        let counts = owned.values().scan(0_isize, |owned, change| {
+            *owned += change;
+            Some(*owned)
+        });
+        counts.max().map_or(0, isize::unsigned_abs)
     }
 
     /// The loops over levels around.

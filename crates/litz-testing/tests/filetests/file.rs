@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// A test file. Lines begin with `//!` (what it shows, settings), `//---` (another text follows), `//<` and `//>`
-/// (data in and out), `//|` (expected output); the others are texts.
+/// (data in and out), `//:` (what has to hold of a run), `//|` (expected output); the others are texts.
 pub struct TestFile {
     path: PathBuf,
     /// All lines, as they are.
@@ -14,6 +14,8 @@ pub struct TestFile {
     pub texts: Vec<String>,
     /// Lines of data without what marks them: `<` or `>`, and the rest.
     pub data: Vec<(char, String)>,
+    /// What has to hold of a run, without what marks it: `counts sectors <= 1.05`.
+    pub claims: Vec<String>,
     expected: String,
 }
 
@@ -22,6 +24,7 @@ impl TestFile {
     pub fn read(path: &Path) -> Result<TestFile, String> {
         let source = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
         let (mut settings, mut data, mut expected) = (Vec::new(), Vec::new(), String::new());
+        let mut claims = Vec::new();
         let mut texts = vec![String::new()];
         let mut sentences = 0;
         for line in source.lines() {
@@ -37,6 +40,8 @@ impl TestFile {
                 expected += &format!("{}\n", line.strip_prefix(' ').unwrap_or(line));
             } else if let Some(marked) = line.strip_prefix("//<").or_else(|| line.strip_prefix("//>")) {
                 data.push((char::from(line.as_bytes()[2]), marked.trim().to_owned()));
+            } else if let Some(claim) = line.strip_prefix("//: ") {
+                claims.push(claim.to_owned());
             } else if line == "//---" {
                 texts.push(String::new());
             } else if let Some(text) = texts.last_mut() {
@@ -46,7 +51,7 @@ impl TestFile {
         if sentences == 0 {
             return Err("expected a first line `//! what this shows`".into());
         }
-        Ok(TestFile { path: path.to_owned(), source, settings, texts, data, expected })
+        Ok(TestFile { path: path.to_owned(), source, settings, texts, data, claims, expected })
     }
 
     /// Compares output with the expected lines, or makes it the expected lines where `LITZ_BLESS` is set.

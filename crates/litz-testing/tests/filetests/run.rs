@@ -1,5 +1,6 @@
 //! Calls the program of a test file with its data, on each device and under each schedule.
 
+use crate::counts;
 use crate::file::TestFile;
 use crate::numbers;
 use crate::settings::Settings;
@@ -54,6 +55,13 @@ pub fn run(file: &TestFile) -> Result<(), String> {
         let schedule = given_schedule(file, &loops)?.ok_or("expected a schedule")?;
         let given = realized(&loops, &schedule)?;
         check("given schedule, reference device", &given, reference(&given)?)?;
+        if !file.claims.is_empty() {
+            let counting = ReferenceDevice::counting(&given.kernels).map_err(|e| e.to_string())?;
+            let counting = Arc::new(counting);
+            let calls: Vec<&Call> = calls.iter().collect();
+            call_all(&settings, &given, counting.clone(), &weights, &calls, &RunOptions::default())?;
+            counts::check(&file.claims, &counting.counts())?;
+        }
         // Nothing else runs what is for another kind of machine.
         if schedule.target.cpu().is_none() {
             return Ok(());
@@ -156,25 +164,46 @@ fn check(
     weights: &HashMap<String, Tensor>,
     calls: &[Call],
 ) -> Result<(), String> {
-    let show = || format!("{}{}", Text::Kernels(realized.kernels.clone()), realized.program);
-    let failed = |what: String| format!("{what}\nin\n{}", show());
     for guard_pages in [GuardPages::Off, GuardPages::AtEnds, GuardPages::AtStarts] {
         let options = RunOptions { guard_pages, ..RunOptions::default() };
-        let (program, kernels) = (&realized.program, &realized.kernels);
-        let executable = Executable::with_options(program, kernels, device.clone(), weights, &options);
-        let executable = executable.map_err(|e| failed(e.to_string()))?;
         // Twice: the second round finds the memory that the first one left. State would be another then.
+        let program = &realized.program;
         let is_state = |slot| program.consts.iter().any(|constant| constant.slot == slot);
-        let again = if program.updates.iter().any(|update| is_state(update.0)) { &[] } else { calls };
-        for call in calls.iter().chain(again) {
-            match (executable.run(&call.inputs), &settings.fails) {
-                (Err(error), Some(expected)) if slug(&error) == expected => {}
-                (Err(error), _) => return Err(failed(error.to_string())),
-                (Ok(_), Some(expected)) => {
-                    return Err(failed(format!("expected failure `{expected}`, found none")));
-                }
-                (Ok(outputs), None) => same(&outputs, &call.outputs).map_err(failed)?,
+        let again = if program.updates.iter().any(|update| is_state(update.0)) { 1 } else { 2 };
+        call_all(
+            settings,
+            realized,
+            device.clone(),
+            weights,
+            &calls.iter().collect::<Vec<_>>().repeat(again),
+            &options,
+        )?;
+    }
+    Ok(())
+}
+
+/// Makes calls one after the other.
+fn call_all(
+    settings: &Settings,
+    realized: &Realized,
+    device: Device,
+    weights: &HashMap<String, Tensor>,
+    calls: &[&Call],
+    options: &RunOptions,
+) -> Result<(), String> {
+    let show = || format!("{}{}", Text::Kernels(realized.kernels.clone()), realized.program);
+    let failed = |what: String| format!("{what}\nin\n{}", show());
+    let (program, kernels) = (&realized.program, &realized.kernels);
+    let executable = Executable::with_options(program, kernels, device, weights, options);
+    let executable = executable.map_err(|e| failed(e.to_string()))?;
+    for call in calls {
+        match (executable.run(&call.inputs), &settings.fails) {
+            (Err(error), Some(expected)) if slug(&error) == expected => {}
+            (Err(error), _) => return Err(failed(error.to_string())),
+            (Ok(_), Some(expected)) => {
+                return Err(failed(format!("expected failure `{expected}`, found none")));
             }
+            (Ok(outputs), None) => same(&outputs, &call.outputs).map_err(failed)?,
         }
     }
     Ok(())

@@ -3,6 +3,7 @@
 mod bench;
 mod check;
 mod compile;
+mod counts;
 mod explain;
 mod failure;
 mod format;

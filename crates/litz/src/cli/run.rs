@@ -2,11 +2,12 @@
 
 use super::failure::{Exit, Failure};
 use super::options::Compiling;
-use super::{format, inputs, load, output};
+use super::{counts, format, inputs, load, output};
 use litz::made_up;
 use litz::tensors::{self, Named};
-use litz::{Compiled, Error, Value};
+use litz::{Compiled, Error, Options, Value};
 use litz_ir::Dtype;
+use litz_runtime::reference::Counts;
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -26,6 +27,10 @@ pub struct Args {
     /// Write outputs `out.0`, `out.1`, ... to this .safetensors file
     #[arg(long, value_name = "FILE")]
     outputs: Option<PathBuf>,
+    /// Print what each kernel of a GPU would be slow by, too: sectors of global memory, rounds of shared memory, executed acts,
+    /// bytes of memory. For `--device reference --target 'gpu(..)'`
+    #[arg(long)]
+    counts: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -35,14 +40,20 @@ pub struct Args {
 
 /// Runs the model and prints what it returns.
 pub fn execute(args: &Args) -> Result<Exit, Failure> {
-    let outputs =
+    let (outputs, counts) =
         if args.model.extension().is_some_and(|e| e == load::SAVED) { run_saved(args) } else { run(args) }?;
     if args.json {
-        let rows = serde_json::Value::Array(outputs.iter().map(to_json).collect());
+        let mut rows = serde_json::Value::Array(outputs.iter().map(to_json).collect());
+        if args.counts {
+            rows = json!({ "outputs": rows, "counts": counts::to_json(&counts) });
+        }
         output::print(format_args!("{rows}\n"))?;
     } else {
         let lines: String = outputs.iter().map(|output| line(output) + "\n").collect();
         output::print(lines)?;
+        if args.counts {
+            output::print(format_args!("\n{}", counts::table(&counts)))?;
+        }
     }
     if let Some(path) = &args.outputs {
         let tensors =
@@ -52,18 +63,33 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-fn run(args: &Args) -> Result<Vec<Output>, Failure> {
+/// What a model returned, and what its kernels took.
+type Ran = (Vec<Output>, Vec<(String, Counts)>);
+
+/// The options of a call.
+fn options(args: &Args) -> Result<Options, Failure> {
+    let options = args.common.options();
+    let is_gpu = options.target.is_some_and(|target| target.cpu().is_none());
+    if args.counts && !(options.reference && is_gpu) {
+        return Err(Failure::invalid(
+            "counts are of kernels of a GPU on the reference device: --device reference --target 'gpu(isa=sm90, units=132)'",
+        ));
+    }
+    Ok(Options { counts: args.counts, ..options })
+}
+
+fn run(args: &Args) -> Result<Ran, Failure> {
     let model = load::open(&args.model, &args.which)?;
     let mut inputs = inputs::inputs(&model, args.inputs.as_deref())?;
     inputs::give_seed(&made_up::of_model(&model), &mut inputs, args.seed)?;
-    let compiled = load::compile(&model, &args.common.options())?;
+    let compiled = load::compile(&model, &options(args)?)?;
     args.common.print_timings(&compiled.timings);
     let names = model.imported.outputs.iter().map(|output| output.name.as_str());
-    Ok(named(names, compiled.run(&inputs)?))
+    Ok((named(names, compiled.run(&inputs)?), compiled.counts()))
 }
 
-fn run_saved(args: &Args) -> Result<Vec<Output>, Failure> {
-    let options = args.common.options();
+fn run_saved(args: &Args) -> Result<Ran, Failure> {
+    let options = options(args)?;
     if options.schedule.is_some() {
         return Err(Failure::invalid("a saved program has a schedule: compile the model with another one"));
     }
@@ -75,7 +101,7 @@ fn run_saved(args: &Args) -> Result<Vec<Output>, Failure> {
     let wanted = made_up::of_program(program, names);
     let mut inputs = inputs::make(&wanted, &program.facts, args.inputs.as_deref())?;
     inputs::give_seed(&wanted, &mut inputs, args.seed)?;
-    Ok(named(results.iter().map(String::as_str), compiled.run(&inputs)?))
+    Ok((named(results.iter().map(String::as_str), compiled.run(&inputs)?), compiled.counts()))
 }
 
 /// A returned value.
