@@ -105,7 +105,7 @@ impl Dtype {
     }
 
     /// Bytes of one element.
-    pub fn size(self) -> usize {
+    pub const fn size(self) -> usize {
         match self {
             Dtype::Bool | Dtype::U8 | Dtype::I8 | Dtype::F8E4M3 | Dtype::F8E5M2 => 1,
             Dtype::U16 | Dtype::I16 | Dtype::F16 | Dtype::BF16 => 2,

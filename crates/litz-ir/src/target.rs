@@ -11,7 +11,7 @@
 
 mod gpu;
 
-pub use gpu::{Gpu, GpuIsa};
+pub use gpu::{BlockNeeds, Gpu, GpuIsa, Unit};
 
 use crate::graph::Device;
 use crate::{Diag, Dtype};
@@ -183,8 +183,10 @@ pub enum Isa {
 pub struct Instruction {
     /// The name in texts.
     pub name: &'static str,
-    /// Type of both operands' elements; accumulators are f32.
+    /// Type of both operands' elements.
     pub dtype: Dtype,
+    /// Type of the accumulators.
+    pub sums: Dtype,
     /// Rows of the left operand and of the accumulators, at most.
     pub rows: u32,
     /// Columns of the right operand and of the accumulators, at most.
@@ -194,16 +196,15 @@ pub struct Instruction {
     /// Neighbouring reduced points that are side by side in the right operand: it is laid out as
     /// `[depth / group, column, group]`. The same for all instructions of a type, which depths are multiples of.
     pub group: u32,
+    /// Whether it rounds operands to a narrower type first (f32 to tf32): it is used only where a schedule names it.
+    pub rounds: bool,
 }
 
 impl Instruction {
-    /// Those that take several reduced points at once, of all targets.
-    pub const MMA: [&Instruction; 6] =
-        [&DOT_BF16, &TILE_BF16, &gpu::MMA_BF16, &gpu::MMA_F16, &gpu::WGMMA_BF16, &gpu::WGMMA_F16];
-
-    /// The one that takes several reduced points at once and has that name.
+    /// The one that takes several reduced points at once and has that name, of all targets.
     pub fn mma(name: &str) -> Option<&'static Instruction> {
-        Instruction::MMA.into_iter().find(|instruction| instruction.name == name)
+        let all = [&DOT_BF16, &TILE_BF16].into_iter().chain(&gpu::INSTRUCTIONS);
+        all.into_iter().find(|instruction| instruction.name == name)
     }
 
     /// Whether it takes several reduced points at once.
@@ -212,22 +213,24 @@ impl Instruction {
     }
 }
 
+/// One of a CPU, with sums in f32.
+const fn cpu(name: &'static str, dtype: Dtype, [rows, columns, depth, group]: [u32; 4]) -> Instruction {
+    Instruction { name, dtype, sums: Dtype::F32, rows, columns, depth, group, rounds: false }
+}
+
 const fn fma(columns: u32) -> Instruction {
-    Instruction { name: "fma", dtype: Dtype::F32, rows: 1, columns, depth: 1, group: 1 }
+    cpu("fma", Dtype::F32, [1, columns, 1, 1])
 }
 
 /// `vpermps`: in each lane the element of a register that an index chooses.
-const LOOKUP_16: Instruction =
-    Instruction { name: "lookup.f32", dtype: Dtype::F32, rows: 1, columns: 16, depth: 1, group: 1 };
+const LOOKUP_16: Instruction = cpu("lookup.f32", Dtype::F32, [1, 16, 1, 1]);
 const FMA_4: Instruction = fma(4);
 const FMA_8: Instruction = fma(8);
 const FMA_16: Instruction = fma(16);
 /// `vdpbf16ps`: two terms of a sum in each of 16 lanes.
-const DOT_BF16: Instruction =
-    Instruction { name: "dot.bf16.2", dtype: Dtype::BF16, rows: 1, columns: 16, depth: 2, group: 2 };
+const DOT_BF16: Instruction = cpu("dot.bf16.2", Dtype::BF16, [1, 16, 2, 2]);
 /// `tdpbf16ps`: whole tile registers.
-const TILE_BF16: Instruction =
-    Instruction { name: "amx.tdpbf16ps", dtype: Dtype::BF16, rows: 16, columns: 16, depth: 32, group: 2 };
+const TILE_BF16: Instruction = cpu("amx.tdpbf16ps", Dtype::BF16, [16, 16, 32, 2]);
 
 impl Isa {
     /// Every instruction set.
@@ -280,9 +283,9 @@ impl Isa {
     }
 }
 
-/// Those for products of a type that take several reduced points at once.
+/// Those for products of a type that take several reduced points at once, of the values as they are.
 fn mma_of(all: &'static [Instruction], dtype: Dtype) -> impl Iterator<Item = &'static Instruction> {
-    all.iter().filter(move |instruction| instruction.is_mma() && instruction.dtype == dtype)
+    all.iter().filter(move |found| found.is_mma() && found.dtype == dtype && !found.rounds)
 }
 
 impl Target {
@@ -518,10 +521,14 @@ fn parse(text: &str) -> Result<Target, String> {
     };
     match (inside("cpu"), inside("gpu")) {
         (Some(cpu), _) => Entries::of(cpu, &["isa", "threads", "l1", "l2"])?.cpu().map(Target::Cpu),
-        (_, Some(gpu)) => Entries::of(gpu, &["isa", "units", "shared"])?.gpu().map(Target::Gpu),
+        (_, Some(gpu)) => Entries::of(gpu, &GPU_KEYS)?.gpu().map(Target::Gpu),
         (None, None) => Err("expected `cpu(isa=.., threads=..)` or `gpu(isa=.., units=..)`".to_owned()),
     }
 }
+
+/// What a GPU's text may say besides rates.
+const GPU_KEYS: [&str; 8] =
+    ["isa", "units", "shared", "unit.shared", "unit.registers", "unit.threads", "unit.blocks", "l2"];
 
 /// Keys with their values, each once.
 struct Entries<'t> {
@@ -570,6 +577,13 @@ impl<'t> Entries<'t> {
         self.get(key).map_or(Ok(usual), bytes)
     }
 
+    /// A number of threads or blocks of a unit.
+    fn count(&self, key: &str, usual: u32) -> Result<u32, String> {
+        let Some(text) = self.get(key) else { return Ok(usual) };
+        let (digits, unit) = in_units(text);
+        number(digits, unit, THREADS).map(|count| count as u32)
+    }
+
     fn cpu(&self) -> Result<Cpu, String> {
         Ok(Cpu {
             isa: one_of(self.expect("isa")?, &Isa::ALL, Isa::name)?,
@@ -583,8 +597,16 @@ impl<'t> Entries<'t> {
     fn gpu(&self) -> Result<Gpu, String> {
         let isa = one_of(self.expect("isa")?, &GpuIsa::ALL, GpuIsa::name)?;
         let units = number(self.expect("units")?, 1, THREADS)? as u32;
-        let shared_bytes = self.bytes("shared", isa.usual_shared_bytes())?;
-        Ok(Gpu { shared_bytes, rates: self.rates, ..Gpu::new(isa, units) })
+        let Gpu { shared_bytes, unit, l2_bytes, .. } = Gpu::new(isa, units);
+        let unit = Unit {
+            shared_bytes: self.bytes("unit.shared", unit.shared_bytes)?,
+            registers: self.bytes("unit.registers", i64::from(unit.registers))? as u32,
+            threads: self.count("unit.threads", unit.threads)?,
+            blocks: self.count("unit.blocks", unit.blocks)?,
+        };
+        let shared_bytes = self.bytes("shared", shared_bytes)?;
+        let l2_bytes = self.bytes("l2", l2_bytes)?;
+        Ok(Gpu { isa, units, shared_bytes, unit, l2_bytes, rates: self.rates })
     }
 }
 
@@ -596,11 +618,14 @@ fn one_of<T: Copy>(name: &str, all: &[T], name_of: fn(T) -> &'static str) -> Res
     })
 }
 
+/// Digits, and what they count.
+fn in_units(text: &str) -> (&str, i64) {
+    let found = UNITS.into_iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)));
+    found.unwrap_or((text, 1))
+}
+
 fn bytes(text: &str) -> Result<i64, String> {
-    let (digits, unit) = UNITS
-        .into_iter()
-        .find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))
-        .unwrap_or((text, 1));
+    let (digits, unit) = in_units(text);
     number(digits, unit, CACHE_BYTES)
 }
 
@@ -649,12 +674,63 @@ mod tests {
         for isa in GpuIsa::ALL {
             let usual = Gpu::new(isa, 132);
             let rates = Rates { bandwidth: 3_350_000_000_000, ..Rates::default() };
-            for gpu in [usual, Gpu { shared_bytes: 48 << 10, rates, ..usual }] {
+            let unit = Unit { shared_bytes: 96 << 10, registers: 32 << 10, threads: 1000, blocks: 16 };
+            let other = Gpu { shared_bytes: 48 << 10, rates, ..usual };
+            for gpu in [usual, other, Gpu { unit, ..other }, Gpu { l2_bytes: 6 << 20, ..usual }] {
                 let target = Target::Gpu(gpu);
                 assert_eq!(target.to_string().parse(), Ok(target), "{target}");
             }
         }
         assert_eq!(Target::Gpu(Gpu::new(GpuIsa::Sm90, 132)).to_string(), "gpu(isa=sm90, units=132)");
+        let text = "gpu(isa=sm89, units=58, shared=64K, unit.shared=65K, unit.registers=32K, unit.threads=1K, unit.blocks=16, l2=48M)";
+        assert_eq!(text.parse::<Target>().map(|target| target.to_string()), Ok(text.to_owned()));
+        let usual = "gpu(isa=sm90, units=132, shared=227K, unit.shared=228K, unit.registers=64K, unit.threads=2048, unit.blocks=32, l2=50M)";
+        assert_eq!(usual.parse(), Ok(Target::Gpu(Gpu::new(GpuIsa::Sm90, 132))));
+    }
+
+    #[test]
+    fn instructions_of_gpus_are_those_of_their_shapes() {
+        for isa in GpuIsa::ALL {
+            let gpu = Gpu::new(isa, 1);
+            let of = |level, dtype, shape| gpu.instruction(level, dtype, shape).map(|found| found.name);
+            for by in isa.instructions() {
+                assert_eq!(Instruction::mma(by.name), Some(by));
+                let level = if by.rows == 64 { Level::Warpgroup } else { Level::Warp };
+                let shape = [by.rows, by.columns, by.depth].map(i64::from);
+                assert_eq!(of(level, by.dtype, shape), Some(by.name), "{}", isa.name());
+                assert_eq!(by.depth % by.group, 0, "{}", by.name);
+                assert_eq!(by.rounds, by.dtype == Dtype::F32, "{}", by.name);
+            }
+            let (has_fp8, has_groups) = (isa != GpuIsa::Sm80, isa == GpuIsa::Sm90);
+            let deep = [16, 8, 32];
+            assert_eq!(of(Level::Warp, Dtype::F8E4M3, deep).is_some(), has_fp8);
+            assert_eq!(of(Level::Warp, Dtype::I8, deep), Some("mma.m16n8k32.s8"));
+            assert_eq!(of(Level::Warp, Dtype::F32, [16, 8, 4]), Some("mma.m16n8k4.tf32"));
+            assert_eq!(of(Level::Warp, Dtype::F64, [16, 8, 4]).is_some(), isa >= GpuIsa::Sm90);
+            for (columns, takes_bytes) in [(8, true), (24, true), (40, false), (48, true), (264, false)] {
+                let wide = |dtype, depth| of(Level::Warpgroup, dtype, [64, columns, depth]).is_some();
+                assert_eq!(wide(Dtype::I8, 32), has_groups && takes_bytes, "{columns}");
+                assert_eq!(wide(Dtype::BF16, 16), has_groups && columns <= 256, "{columns}");
+            }
+            let target = Target::Gpu(gpu);
+            assert_eq!((target.takes_rows(Dtype::F32), target.group(Dtype::F32)), (false, None));
+            assert_eq!((target.takes_rows(Dtype::I8), target.group(Dtype::I8)), (true, Some(4)));
+        }
+    }
+
+    #[test]
+    fn units_run_so_many_blocks_as_have_room() {
+        let gpu = Gpu::new(GpuIsa::Sm90, 132);
+        let resident = |threads, registers, shared_bytes| {
+            gpu.resident(BlockNeeds { threads, registers, shared_bytes }) / 132
+        };
+        assert_eq!(resident(32, 16, 0), 32, "blocks");
+        assert_eq!(resident(1024, 32, 0), 2, "threads");
+        assert_eq!(resident(256, 33, 0), 6, "registers, in eights");
+        assert_eq!(resident(33, 255, 0), 4, "whole warps");
+        assert_eq!(resident(128, 32, 113 << 10), 2, "shared bytes, and one KiB more");
+        assert_eq!([resident(128, 32, 227 << 10), resident(128, 32, 228 << 10)], [1, 0]);
+        assert_eq!(resident(1024, 65, 0), 0);
     }
 
     #[test]
@@ -713,9 +789,9 @@ mod tests {
             ("gpu(isa=sm90)", "expected `units=..`"),
             (
                 "gpu(isa=sm90, units=1, threads=2)",
-                "expected isa, units, shared, bandwidth or flops.f32, found `threads`",
+                "expected isa, units, shared, unit.shared, unit.registers, unit.threads, unit.blocks, l2, bandwidth or flops.f32, found `threads`",
             ),
-            ("gpu(isa=avx2, units=1)", "expected one of sm80, sm90, found `avx2`"),
+            ("gpu(isa=avx2, units=1)", "expected one of sm80, sm89, sm90, sm100, found `avx2`"),
             ("cpu(isa=avx2, threads=2", "expected `cpu(isa=.., threads=..)`"),
             ("cpu()", "expected `key=value`"),
             ("cpu(isa=avx2)", "expected `threads=..`"),

@@ -114,25 +114,7 @@ impl Verifier<'_> {
             }
             Holds::Accumulator(name) => {
                 let stmt = self.stmts.get(&**name).map(|&stmt| &self.loops.stmts[stmt]);
-                let insts = stmt.into_iter().flat_map(Stmt::nests).flat_map(|nest| {
-                    nest.body.iter().flat_map(|inst| {
-                        let ty = |value: Val| nest.body[value.index()].ty.compute();
-                        match inst.op {
-                            InstOp::Reduce(_, value) | InstOp::Scan { value, .. } => vec![ty(value)],
-                            InstOp::ArgReduce { value, .. } => vec![ty(value), Dtype::I64],
-                            InstOp::Load { .. }
-                            | InstOp::Const(_)
-                            | InstOp::Index(_)
-                            | InstOp::Cond(_)
-                            | InstOp::Op(..)
-                            | InstOp::Cast(_)
-                            | InstOp::Bitcast(_)
-                            | InstOp::Bind { .. }
-                            | InstOp::Store { .. } => Vec::new(),
-                        }
-                    })
-                });
-                insts.collect()
+                stmt.into_iter().flat_map(Stmt::nests).flat_map(accumulator_types).collect()
             }
         }
     }
@@ -199,4 +181,23 @@ impl Verifier<'_> {
 /// Whether there is less of such memory than a kernel may ask for.
 fn is_limited(local: &Local) -> bool {
     matches!(local.space, LocalSpace::Register | LocalSpace::Shared | LocalSpace::Cluster)
+}
+
+/// The types of what a nest keeps of each of its reductions and scans.
+pub(super) fn accumulator_types(nest: &Nest) -> Vec<Dtype> {
+    let ty = |value: Val| nest.body[value.index()].ty.compute();
+    let of_inst = |op: &InstOp| match *op {
+        InstOp::Reduce(_, value) | InstOp::Scan { value, .. } => vec![ty(value)],
+        InstOp::ArgReduce { value, .. } => vec![ty(value), Dtype::I64],
+        InstOp::Load { .. }
+        | InstOp::Const(_)
+        | InstOp::Index(_)
+        | InstOp::Cond(_)
+        | InstOp::Op(..)
+        | InstOp::Cast(_)
+        | InstOp::Bitcast(_)
+        | InstOp::Bind { .. }
+        | InstOp::Store { .. } => Vec::new(),
+    };
+    nest.body.iter().flat_map(|inst| of_inst(&inst.op)).collect()
 }

@@ -7,6 +7,7 @@
 //! are alike, and their variables are equal. What all threads of a warp compute, each of its lanes may read; and a `merge` goes
 //! over the lanes of a warp: all of them have its result.
 
+use super::capacity::accumulator_types;
 use super::dependences::parts_of;
 use super::problem::Site;
 use super::{Around, Declared, Occurrence, Verifier};
@@ -14,6 +15,7 @@ use crate::apart::Visit;
 use crate::inside::longest;
 use litz_ir::dtype::Dtype;
 use litz_ir::loops::{Axis, Buf, InstOp, Nest, Stmt};
+use litz_ir::scalar::ReduceOp;
 use litz_ir::schedule::{Holds, Layout, Local, LocalSpace, LoopKind, Part};
 use litz_ir::target::{Gpu, Level, Target, Team};
 use litz_sym::{Expr, Rel, Sym};
@@ -132,10 +134,12 @@ impl<'a> Verifier<'a> {
         let is_register = sums.is_none_or(|space| space == LocalSpace::Register);
         self.report.check(is_register, "no-instruction", message);
         let level = self.path.iter().rev().find_map(level_of).map_or(Level::Grid, |level| level.0.level);
+        let is_sum = nest.body.iter().any(|inst| matches!(inst.op, InstOp::Reduce(ReduceOp::Sum, _)));
         let is_found = match (&shape[..], &types[..]) {
             ([Some(rows), Some(columns), Some(depth)], [dtype, others @ ..]) => {
+                let found = gpu.instruction(level, *dtype, [*rows, *columns, *depth]);
                 others.iter().all(|other| other == dtype)
-                    && gpu.instruction(level, *dtype, [*rows, *columns, *depth]).is_some()
+                    && found.is_some_and(|by| !by.rounds && is_sum && accumulator_types(nest) == [by.sums])
             }
             _ => false,
         };
@@ -493,7 +497,10 @@ fn by_threads(place: &Occurrence, across: usize) -> Occurrence {
             let level = |level: Level| LoopKind::Level(level.into());
             path.extend((!warps.is_one()).then(|| kept(level(Level::Warp), warp, warps)));
             path.push(kept(level(Level::Lane), lane, Expr::int(i64::from(Gpu::LANES))));
-            path.extend(place_of.map(|var| kept(LoopKind::Unroll, var, Expr::int(2))));
+            // An instruction of eight rows has one of each lane.
+            let halves = if rows.axis.extent == Expr::int(8) { 1 } else { 2 };
+            path.push(kept(LoopKind::Unroll, place_of[0], Expr::int(halves)));
+            path.push(kept(LoopKind::Unroll, place_of[1], Expr::int(2)));
             path.push(kept(LoopKind::Unroll, block, longest(columns.axis.extent).ceildiv(8)));
         } else if around.axis.var != column {
             path.push(*around);

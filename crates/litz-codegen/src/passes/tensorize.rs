@@ -185,7 +185,7 @@ impl Tensorizer<'_> {
             } else {
                 depth == i64::from(by.depth)
             };
-            by.is_mma() && by.dtype == dtype && (by.rows > 1) == has_rows && is_deep
+            by.is_mma() && by.dtype == dtype && !by.rounds && (by.rows > 1) == has_rows && is_deep
         };
         let shape = if has_rows { "matrices" } else { "vectors" };
         self.target.instructions().iter().find(takes).ok_or_else(|| {

@@ -1,8 +1,10 @@
 //! Describes a GPU as a target.
 //!
 //! ```text
-//! gpu(isa=sm90, units=132, shared=227K)
+//! gpu(isa=sm90, units=132, shared=227K, unit.shared=228K, unit.registers=64K, unit.threads=2K, unit.blocks=32, l2=50M)
 //! ```
+//!
+//! What is not given, and is left out where it is as usual, is that of the instruction set.
 //!
 //! A point of a kernel's grid is a block: up to 1024 threads of one unit that share its memory. Threads run in warps of 32, and
 //! four warps are a warpgroup.
@@ -21,8 +23,36 @@ pub struct Gpu {
     pub units: u32,
     /// Bytes that the threads of one block may share.
     pub shared_bytes: i64,
+    /// What the blocks that a unit runs at the same time have together.
+    pub unit: Unit,
+    /// Bytes of the cache that all units share.
+    pub l2_bytes: i64,
     /// What all units together do in a second.
     pub rates: Rates,
+}
+
+/// What a unit has for the blocks that it runs at the same time.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Unit {
+    /// Bytes that blocks share among their threads, of which each block takes [`Gpu::RESERVED_BYTES`] more than it asks for.
+    pub shared_bytes: i64,
+    /// Registers of 32 bits.
+    pub registers: u32,
+    /// Threads, at most.
+    pub threads: u32,
+    /// Blocks, at most.
+    pub blocks: u32,
+}
+
+/// What a block takes of its unit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockNeeds {
+    /// Threads.
+    pub threads: i64,
+    /// Registers of each thread.
+    pub registers: i64,
+    /// Bytes that its threads share.
+    pub shared_bytes: i64,
 }
 
 /// An instruction set of a GPU.
@@ -30,63 +60,136 @@ pub struct Gpu {
 pub enum GpuIsa {
     /// NVIDIA, compute capability 8.0: products of 16 by 8 by 16 by a warp.
     Sm80,
-    /// NVIDIA, compute capability 9.0: those of [`GpuIsa::Sm80`], and larger ones by a warpgroup.
+    /// NVIDIA, compute capability 8.9: those of [`GpuIsa::Sm80`], and of floats of 8 bits.
+    Sm89,
+    /// NVIDIA, compute capability 9.0: those of [`GpuIsa::Sm89`], and larger ones by a warpgroup.
     Sm90,
+    /// NVIDIA, compute capability 10.0: the products by a warp of [`GpuIsa::Sm90`]. The language has none of its own, whose sums are in
+    /// a memory of tensors.
+    Sm100,
 }
 
-/// `mma.m16n8k16` of a warp: bf16 or f16 operands, sums in f32.
-const fn mma(name: &'static str, dtype: Dtype) -> Instruction {
-    Instruction { name, dtype, rows: 16, columns: 8, depth: 16, group: 2 }
+/// The type of the sums of products of a type.
+const fn sums_of(dtype: Dtype) -> Dtype {
+    if matches!(dtype, Dtype::I8 | Dtype::U8) {
+        return Dtype::I32;
+    }
+    if matches!(dtype, Dtype::F64) { Dtype::F64 } else { Dtype::F32 }
 }
 
-/// `wgmma.m64nNk16` of a warpgroup: bf16 or f16 operands in shared memory, sums in f32, columns in eights.
+/// `mma.sync` of a warp. Neighbouring points of a row fill a register of 32 bits.
+const fn mma(name: &'static str, dtype: Dtype, [rows, depth]: [u32; 2]) -> Instruction {
+    let size = dtype.size() as u32;
+    let group = if size < 4 { 4 / size } else { 1 };
+    let rounds = matches!(dtype, Dtype::F32);
+    Instruction { name, dtype, sums: sums_of(dtype), rows, columns: 8, depth, group, rounds }
+}
+
+/// `wgmma` of a warpgroup: columns in eights, 32 bytes of each row.
 const fn wgmma(name: &'static str, dtype: Dtype) -> Instruction {
-    Instruction { name, dtype, rows: 64, columns: 256, depth: 16, group: 2 }
+    Instruction { columns: 256, ..mma(name, dtype, [64, 32 / dtype.size() as u32]) }
 }
 
-/// Products by a warpgroup, of bf16.
-pub(super) const WGMMA_BF16: Instruction = wgmma("wgmma.m64k16.bf16", Dtype::BF16);
-/// Products by a warpgroup, of f16.
-pub(super) const WGMMA_F16: Instruction = wgmma("wgmma.m64k16.f16", Dtype::F16);
-/// Products by a warp, of bf16.
-pub(super) const MMA_BF16: Instruction = mma("mma.m16n8k16.bf16", Dtype::BF16);
-/// Products by a warp, of f16.
-pub(super) const MMA_F16: Instruction = mma("mma.m16n8k16.f16", Dtype::F16);
+/// Every instruction, of those for one type and one team the one that does most first. What an instruction set has is the start of it up to a
+/// number, so that each has what those before it have. (PTX ISA 8.7, shapes of `mma` and `wgmma.mma_async`.)
+pub(super) static INSTRUCTIONS: [Instruction; 23] = [
+    mma("mma.m16n8k16.bf16", Dtype::BF16, [16, 16]),
+    mma("mma.m16n8k8.bf16", Dtype::BF16, [16, 8]),
+    mma("mma.m16n8k16.f16", Dtype::F16, [16, 16]),
+    mma("mma.m16n8k8.f16", Dtype::F16, [16, 8]),
+    mma("mma.m16n8k8.tf32", Dtype::F32, [16, 8]),
+    mma("mma.m16n8k4.tf32", Dtype::F32, [16, 4]),
+    mma("mma.m16n8k32.s8", Dtype::I8, [16, 32]),
+    mma("mma.m16n8k16.s8", Dtype::I8, [16, 16]),
+    mma("mma.m16n8k32.u8", Dtype::U8, [16, 32]),
+    mma("mma.m16n8k16.u8", Dtype::U8, [16, 16]),
+    mma("mma.m8n8k4.f64", Dtype::F64, [8, 4]),
+    // From sm_89 on.
+    mma("mma.m16n8k32.e4m3", Dtype::F8E4M3, [16, 32]),
+    mma("mma.m16n8k32.e5m2", Dtype::F8E5M2, [16, 32]),
+    // From sm_90 on.
+    mma("mma.m16n8k16.f64", Dtype::F64, [16, 16]),
+    mma("mma.m16n8k8.f64", Dtype::F64, [16, 8]),
+    mma("mma.m16n8k4.f64", Dtype::F64, [16, 4]),
+    // sm_90a alone.
+    wgmma("wgmma.m64k16.bf16", Dtype::BF16),
+    wgmma("wgmma.m64k16.f16", Dtype::F16),
+    wgmma("wgmma.m64k8.tf32", Dtype::F32),
+    wgmma("wgmma.m64k32.e4m3", Dtype::F8E4M3),
+    wgmma("wgmma.m64k32.e5m2", Dtype::F8E5M2),
+    wgmma("wgmma.m64k32.s8", Dtype::I8),
+    wgmma("wgmma.m64k32.u8", Dtype::U8),
+];
 
 impl GpuIsa {
     /// Every instruction set.
-    pub const ALL: [GpuIsa; 2] = [GpuIsa::Sm80, GpuIsa::Sm90];
+    pub const ALL: [GpuIsa; 4] = [GpuIsa::Sm80, GpuIsa::Sm89, GpuIsa::Sm90, GpuIsa::Sm100];
 
     /// The name in a target's text.
     pub fn name(self) -> &'static str {
         match self {
             GpuIsa::Sm80 => "sm80",
+            GpuIsa::Sm89 => "sm89",
             GpuIsa::Sm90 => "sm90",
+            GpuIsa::Sm100 => "sm100",
         }
     }
 
     /// Bytes that the threads of one block may share, at most.
     pub const fn usual_shared_bytes(self) -> i64 {
-        match self {
-            GpuIsa::Sm80 => 163 << 10,
-            GpuIsa::Sm90 => 227 << 10,
-        }
+        self.usual_unit().shared_bytes - Gpu::RESERVED_BYTES
+    }
+
+    /// What a unit has. (CUDA programming guide, technical specifications per compute capability.)
+    pub const fn usual_unit(self) -> Unit {
+        let (shared, threads, blocks) = match self {
+            GpuIsa::Sm80 => (164, 2048, 32),
+            GpuIsa::Sm89 => (100, 1536, 24),
+            GpuIsa::Sm90 | GpuIsa::Sm100 => (228, 2048, 32),
+        };
+        Unit { shared_bytes: shared << 10, registers: 64 << 10, threads, blocks }
+    }
+
+    /// Bytes of the cache that all units share: of an A100, L40S, H100 and B200.
+    pub const fn usual_l2_bytes(self) -> i64 {
+        let megabytes = match self {
+            GpuIsa::Sm80 => 40,
+            GpuIsa::Sm89 => 96,
+            GpuIsa::Sm90 => 50,
+            GpuIsa::Sm100 => 126,
+        };
+        megabytes << 20
     }
 
     /// Whether blocks run in clusters, which share memory.
     pub fn has_clusters(self) -> bool {
+        self.has_box()
+    }
+
+    /// Whether one thread has a box of elements copied between global and shared memory.
+    pub fn has_box(self) -> bool {
         match self {
-            GpuIsa::Sm80 => false,
-            GpuIsa::Sm90 => true,
+            GpuIsa::Sm80 | GpuIsa::Sm89 => false,
+            GpuIsa::Sm90 | GpuIsa::Sm100 => true,
+        }
+    }
+
+    /// Whether each thread has 4, 8 or 16 bytes copied from global to shared memory while it goes on.
+    pub fn has_async_copy(self) -> bool {
+        match self {
+            GpuIsa::Sm80 | GpuIsa::Sm89 | GpuIsa::Sm90 | GpuIsa::Sm100 => true,
         }
     }
 
     /// Instructions that sum products.
     pub fn instructions(self) -> &'static [Instruction] {
-        match self {
-            GpuIsa::Sm80 => &[MMA_BF16, MMA_F16],
-            GpuIsa::Sm90 => &[MMA_BF16, MMA_F16, WGMMA_BF16, WGMMA_F16],
-        }
+        let count = match self {
+            GpuIsa::Sm80 => 11,
+            GpuIsa::Sm89 => 13,
+            GpuIsa::Sm100 => 16,
+            GpuIsa::Sm90 => INSTRUCTIONS.len(),
+        };
+        &INSTRUCTIONS[..count]
     }
 }
 
@@ -106,6 +209,27 @@ impl Gpu {
     /// 32-bit registers of a thread, at most.
     pub const REGISTERS: u32 = 255;
 
+    /// Bytes of shared memory that a block takes beyond what its threads share.
+    pub const RESERVED_BYTES: i64 = 1 << 10;
+    /// Registers are given to warps in so many for each thread.
+    pub const REGISTER_STEP: i64 = 8;
+
+    /// Blocks that all units run at the same time, of which each needs so much. 0 where a unit has no room for one.
+    pub fn resident(&self, needs: BlockNeeds) -> i64 {
+        let Unit { shared_bytes, registers, threads, blocks } = self.unit;
+        let lanes = i64::from(Gpu::LANES);
+        let warps = (needs.threads.max(1) + lanes - 1) / lanes;
+        let of_thread =
+            (needs.registers.max(1) + Gpu::REGISTER_STEP - 1) / Gpu::REGISTER_STEP * Gpu::REGISTER_STEP;
+        let of_unit = [
+            i64::from(blocks),
+            i64::from(threads) / (warps * lanes),
+            i64::from(registers) / (warps * lanes).saturating_mul(of_thread),
+            shared_bytes / needs.shared_bytes.saturating_add(Gpu::RESERVED_BYTES),
+        ];
+        of_unit.into_iter().min().unwrap_or(0) * i64::from(self.units)
+    }
+
     /// Where the sums of an instruction are: row and column of the element that is at `place`, below 2 and 2, of those that a lane of a
     /// warp has of eight columns. (PTX ISA, fragments of `mma.m16n8k16` and `wgmma.m64nNk16`.)
     pub fn sum_of_thread([warp, lane]: [Expr; 2], place: [Expr; 2]) -> [Expr; 2] {
@@ -122,8 +246,12 @@ impl Gpu {
     pub fn instruction(&self, level: Level, dtype: Dtype, shape: [i64; 3]) -> Option<&'static Instruction> {
         let [rows, columns, depth] = shape;
         let fits = |instruction: &&Instruction| {
+            // Of bytes, an instruction takes more than 32 columns in sixteens.
+            let step = if instruction.sums == Dtype::I32 && columns > 32 { 16 } else { 8 };
             let is_wide = i64::from(instruction.columns) == columns
-                || level == Level::Warpgroup && columns % 8 == 0 && columns <= i64::from(instruction.columns);
+                || level == Level::Warpgroup
+                    && columns % step == 0
+                    && columns <= i64::from(instruction.columns);
             let team = if instruction.rows == 64 { Level::Warpgroup } else { Level::Warp };
             let sizes = [i64::from(instruction.rows), i64::from(instruction.depth)];
             team == level && instruction.dtype == dtype && sizes == [rows, depth] && columns > 0 && is_wide
@@ -133,7 +261,8 @@ impl Gpu {
 
     /// A GPU of which nothing more is known.
     pub const fn new(isa: GpuIsa, units: u32) -> Gpu {
-        Gpu { isa, units, shared_bytes: isa.usual_shared_bytes(), rates: Rates::UNKNOWN }
+        let (shared_bytes, unit) = (isa.usual_shared_bytes(), isa.usual_unit());
+        Gpu { isa, units, shared_bytes, unit, l2_bytes: isa.usual_l2_bytes(), rates: Rates::UNKNOWN }
     }
 
     /// What runs points at the same time, outermost first.
@@ -150,16 +279,32 @@ impl Gpu {
         .to_vec()
     }
 
+    /// Sizes that a target's text may say, by their keys.
+    fn sizes(&self) -> [(&'static str, i64); 6] {
+        let Unit { shared_bytes, registers, threads, blocks } = self.unit;
+        [
+            ("shared", self.shared_bytes),
+            ("unit.shared", shared_bytes),
+            ("unit.registers", i64::from(registers)),
+            ("unit.threads", i64::from(threads)),
+            ("unit.blocks", i64::from(blocks)),
+            ("l2", self.l2_bytes),
+        ]
+    }
+
     pub(super) fn memories(&self) -> Vec<Memory> {
-        vec![Memory { name: "shared", bytes: self.shared_bytes }]
+        vec![Memory { name: "shared", bytes: self.shared_bytes }, Memory { name: "l2", bytes: self.l2_bytes }]
     }
 }
 
 impl fmt::Display for Gpu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "gpu(isa={}, units={}", self.isa.name(), self.units)?;
-        if self.shared_bytes != self.isa.usual_shared_bytes() {
-            write!(f, ", shared={}", Bytes(self.shared_bytes))?;
+        let usual = Gpu::new(self.isa, self.units);
+        for (own, usual) in self.sizes().into_iter().zip(usual.sizes()) {
+            if own != usual {
+                write!(f, ", {}={}", own.0, Bytes(own.1))?;
+            }
         }
         self.rates.write(f)?;
         f.write_str(")")

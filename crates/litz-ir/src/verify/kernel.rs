@@ -342,7 +342,7 @@ impl Verifier<'_> {
             self.operand(factor.mem, by.dtype, &place);
         }
         self.writable(*mem, index, &place);
-        self.operand(*mem, Dtype::F32, &place);
+        self.operand(*mem, by.sums, &place);
     }
 
     fn matrix_product(&mut self, product: &MatrixProduct) {
@@ -366,7 +366,7 @@ impl Verifier<'_> {
         }
         self.report.leave(mark);
         self.writable(sum.mem, &[sum.first], &place);
-        self.operand(sum.mem, Dtype::F32, &place);
+        self.operand(sum.mem, by.sums, &place);
         self.report.expr(sum.step, &place);
         self.report.extent(*rows, &place);
         self.report.extent(*columns, &place);

@@ -43,7 +43,7 @@ pub enum Change {
     Kernels(Vec<KernelPlan>),
     /// The whole schedule, in which the statements of each step have two kernels or more. What they pass on has memory of its
     /// own, so that no part of it can be taken alone.
-    Apart(Schedule),
+    Apart(Box<Schedule>),
 }
 
 /// What variants are called that cut a kernel: fusing was slow.
@@ -141,7 +141,7 @@ fn cuts(
         is_cut.then(|| Candidate {
             variant: format!("{SLOW_FUSION}: {} apart", steps[0][at]),
             kernel: own.name.clone(),
-            change: Change::Apart(other),
+            change: Change::Apart(Box::new(other)),
         })
     };
     (1..steps[0].len()).take(MOST_CUTS).filter_map(cut).collect()
@@ -189,7 +189,7 @@ pub fn swapped(schedule: &Schedule, class: &Class, candidate: &Candidate) -> Opt
     };
     let mut swapped = match &candidate.change {
         Change::Kernels(_) => schedule.clone(),
-        Change::Apart(other) => other.clone(),
+        Change::Apart(other) => Schedule::clone(other),
     };
     for step in &mut swapped.steps {
         if let ScheduleStep::Kernel(own) = step
