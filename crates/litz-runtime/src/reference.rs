@@ -1,21 +1,31 @@
 //! Interprets kernels: the reference device, which is the definition of correctness.
 //!
 //! It interprets the kernel in order, one grid point after another, one loop iteration after another. Every access
-//! is checked against the extent that the kernel declares, and grid points that race are found, and threads of one point. Loops over
-//! levels run one iteration after another like others. Registers and scratch memory are filled with ones before
-//! each point, which makes floats NaN, so that nothing can rest on what they held.
+//! is checked against the extent that the kernel declares, and grid points that race are found, and threads of one point. Registers and
+//! scratch memory are filled with ones before each point, which makes floats NaN, so that nothing can rest on what they held.
+//!
+//! Iterations of loops over levels run one after another like others, where that is one of the orders in which a GPU may run them. Given a
+//! seed, threads run side by side in an order that the seed decides ([`Interpreter::seeded`]). Races are found in either case, since what
+//! orders two accesses does not depend on which one came first.
 
+mod chance;
+mod clocks;
 mod code;
 mod counts;
 mod distant;
+mod elements;
+mod explain;
 mod lanes;
 pub mod loops;
+mod order;
 mod prepare;
 mod races;
 mod run;
 mod scalar;
 mod teams;
 mod threads;
+mod transfers;
+mod units;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -25,14 +35,18 @@ use smallvec::SmallVec;
 use crate::device::{AtOnce, Device, DeviceMemory, KernelId, Launch, RunsAtOnce, Stream};
 use crate::error::RunError;
 use crate::number::Bits;
-use code::{Code, Memory};
+use chance::Chance;
+use clocks::{Access, Clocks};
+use code::{Code, Memory, Seen};
 use counts::Counter;
 pub use counts::{Counts, Served};
 pub use distant::DistantDevice;
+use elements::Element;
 use prepare::prepare;
 use races::Traces;
 use run::{Fault, Machine};
-use threads::{Threads, Transfers};
+use threads::Here;
+use transfers::Transfers;
 
 /// The bytes of one parameter of a kernel.
 #[derive(Debug)]
@@ -58,6 +72,10 @@ pub struct Interpreter {
     name: String,
     checks: Vec<String>,
     code: Code,
+    /// The kernel, where threads may race: errors name its acts.
+    source: Option<Kernel>,
+    /// Decides in which order threads run that nothing orders; none: in the order of the text.
+    seed: Option<u64>,
     /// States that no run is using.
     idle: Mutex<Vec<State>>,
 }
@@ -73,7 +91,18 @@ struct State {
     /// Registers and scratch.
     locals: Vec<Vec<u8>>,
     traces: Traces,
-    threads: Threads,
+    /// The unit that runs.
+    here: Here,
+    clocks: Clocks,
+    /// When the point of the grid began, and its block where blocks run one after another.
+    since: u32,
+    block_since: u32,
+    /// What was done to memory that several threads see, by memory; empty for others.
+    elements: Vec<Vec<Element>>,
+    /// Who stored to the elements of locals that each thread has of its own; empty for others.
+    owners: Vec<Vec<Access>>,
+    /// Where units run side by side: which elements of such locals any of them has stored to.
+    stored: Option<Vec<Vec<bool>>>,
     transfers: Transfers,
     /// Where accesses and acts are counted.
     counter: Option<Counter>,
@@ -86,9 +115,17 @@ impl Interpreter {
         Ok(Interpreter {
             name: kernel.name.clone(),
             checks: kernel.checks.clone(),
+            source: code.has_levels.then(|| kernel.clone()),
             code,
+            seed: None,
             idle: Mutex::default(),
         })
+    }
+
+    /// Runs threads in an order that a seed decides, as far as nothing else does: units side by side that wait for each other, and copies
+    /// in the background that arrive at any time.
+    pub fn seeded(self, seed: u64) -> Interpreter {
+        Interpreter { seed: Some(seed), ..self }
     }
 
     /// As [`run`].
@@ -113,7 +150,8 @@ impl Interpreter {
 
     fn run_in(&self, state: &mut State, args: &mut [MemView<'_>], sizes: &[i64]) -> Result<(), RunError> {
         self.start(state, args, sizes)?;
-        let mut machine = Machine { code: &self.code, args, state };
+        let chance = self.seed.map(Chance::new);
+        let mut machine = Machine { code: &self.code, args, state, chance, act: 0 };
         machine.run_all().map_err(|fault| self.explain(fault))
     }
 
@@ -148,9 +186,18 @@ impl Interpreter {
         let watched = code.mems.iter().take(code.params).zip(&state.extents);
         let watched = watched.map(|(mem, extent)| if has_points && !mem.is_read_only { *extent } else { 0 });
         state.traces.start(watched);
+        state.transfers = Transfers::default();
+        state.stored = None;
         if code.has_levels {
-            let seen = code.mems.iter().map(|mem| mem.seen);
-            state.threads.start(state.extents.iter().copied().zip(seen));
+            state.clocks.start();
+            let mems = || code.mems.iter().zip(&state.extents);
+            let count = |seen: &dyn Fn(Seen) -> bool, (mem, &extent): (&Memory, &usize)| {
+                if mem.seen.is_some_and(seen) { extent } else { 0 }
+            };
+            let shared = mems().map(|mem| count(&|seen| seen != Seen::One, mem));
+            state.elements = shared.map(|count| vec![Element::default(); count]).collect();
+            let own = mems().skip(code.params).map(|mem| count(&|seen| seen == Seen::One, mem));
+            state.owners = own.map(|count| vec![Access::default(); count]).collect();
         }
         Ok(())
     }
@@ -183,9 +230,15 @@ impl Interpreter {
                 let name = &self.code.mems[mem].name;
                 self.bug(format!("memory {name}: points of the grid race for element {index}"))
             }
-            Fault::Threads { mem, index } => {
+            Fault::Threads { mem, index, accesses } => {
                 let name = &self.code.mems[mem].name;
-                self.bug(format!("memory {name}: threads race for element {index}"))
+                let accesses = accesses.into_iter().flatten().map(|access| self.access(&access));
+                let accesses = accesses.collect::<Vec<_>>().join(", ");
+                self.bug(format!("memory {name}: threads race for element {index}: {accesses}"))
+            }
+            Fault::Deadlock(waiting) => {
+                let waiting = waiting.into_iter().map(|(range, act)| self.waiting(range, act));
+                self.bug(format!("deadlock: {}", waiting.collect::<Vec<_>>().join(", ")))
             }
             Fault::NoValue => self.bug("an index expression overflows or divides by zero"),
         }
@@ -194,6 +247,15 @@ impl Interpreter {
     fn bug(&self, what: impl Into<String>) -> RunError {
         RunError::bug(format!("kernel @{}", self.name), what)
     }
+}
+
+/// How the reference device runs kernels.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct ReferenceOptions {
+    /// Decides in which order threads run that nothing orders; none: in the order of the text.
+    pub seed: Option<u64>,
+    /// Count what launches take, slowly.
+    pub counts: bool,
 }
 
 /// The reference device with the kernels of a program loaded.
@@ -210,14 +272,14 @@ struct Kernels {
 impl ReferenceDevice {
     /// Resolves kernels; ids are their positions.
     pub fn new(kernels: &[Kernel]) -> Result<ReferenceDevice, RunError> {
-        let kernels = kernels.iter().map(Interpreter::new).collect::<Result<_, _>>()?;
-        Ok(ReferenceDevice { kernels: Arc::new(Kernels { kernels, counts: None }) })
+        ReferenceDevice::with(kernels, &ReferenceOptions::default())
     }
 
-    /// As [`ReferenceDevice::new`]; counts what launches take, slowly.
-    pub fn counting(kernels: &[Kernel]) -> Result<ReferenceDevice, RunError> {
-        let counts = Some(Mutex::new(vec![Counts::default(); kernels.len()]));
-        let kernels = kernels.iter().map(Interpreter::new).collect::<Result<_, _>>()?;
+    /// As [`ReferenceDevice::new`], with options.
+    pub fn with(kernels: &[Kernel], options: &ReferenceOptions) -> Result<ReferenceDevice, RunError> {
+        let counts = options.counts.then(|| Mutex::new(vec![Counts::default(); kernels.len()]));
+        let prepare = |kernel| Ok(Interpreter { seed: options.seed, ..Interpreter::new(kernel)? });
+        let kernels = kernels.iter().map(prepare).collect::<Result<_, RunError>>()?;
         Ok(ReferenceDevice { kernels: Arc::new(Kernels { kernels, counts }) })
     }
 
@@ -290,3 +352,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 #[path = "reference/tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "reference/units_tests.rs"]
+mod units_tests;

@@ -69,7 +69,11 @@ fn counted(text: &str, [reads, writes]: [usize; 2]) -> Counts {
     let kernels = text::kernel::parse(text).unwrap_or_else(|diags| panic!("{diags:?}"));
     let (x, mut y) = (vec![0; 4096 * reads], vec![0; 4096 * writes]);
     let mut args = [MemView::Read(&x), MemView::Write(&mut y)];
-    Interpreter::new(&kernels).expect("a kernel that resolves").count(&mut args, &[]).expect("a run")
+    let in_order = Interpreter::new(&kernels).expect("a kernel that resolves");
+    let counts = in_order.count(&mut args, &[]).expect("a run");
+    let interleaved = in_order.seeded(7).count(&mut args, &[]).expect("a run");
+    assert_eq!(interleaved, counts, "whoever comes first");
+    counts
 }
 
 #[test]

@@ -10,6 +10,8 @@ mod counts;
 mod file;
 #[path = "filetests/numbers.rs"]
 mod numbers;
+#[path = "filetests/removed.rs"]
+mod removed;
 #[path = "filetests/run.rs"]
 mod run;
 #[path = "filetests/settings.rs"]
@@ -28,10 +30,16 @@ fn main() -> ExitCode {
     let mut paths = Vec::new();
     collect(&root, &mut paths);
     paths.sort();
-    let trials = paths.into_iter().map(|path| {
+    let trials = paths.into_iter().flat_map(|path| {
         let name = path.strip_prefix(&root).unwrap_or(&path).with_extension("");
         let name = name.to_string_lossy().replace('\\', "/");
-        Trial::test(name.clone(), move || test(&name, &path).map_err(Failed::from))
+        let removed = name.starts_with("run/gpu/").then(|| {
+            let path = path.clone();
+            let run = move || removed::removed(&TestFile::read(&path)?).map_err(Failed::from);
+            Trial::test(format!("{name}, acts removed"), run)
+        });
+        let test = Trial::test(name.clone(), move || test(&name, &path).map_err(Failed::from));
+        [Some(test), removed].into_iter().flatten()
     });
     libtest_mimic::run(&arguments, trials.collect()).exit_code()
 }

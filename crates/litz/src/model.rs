@@ -211,8 +211,8 @@ impl Model {
         };
         let realized = texts.realized.as_ref().ok_or_else(|| Error::bug("realize", "it gave nothing"))?;
         let reference = options.reference.then(|| {
-            let new = if options.counts { ReferenceDevice::counting } else { ReferenceDevice::new };
-            run.step("load", || new(&realized.kernels).map(Arc::new))
+            let new = || ReferenceDevice::with(&realized.kernels, &options.reference_options);
+            run.step("load", || new().map(Arc::new))
         });
         let reference = reference.transpose()?;
         let device: Device = match &code {
@@ -370,7 +370,7 @@ pub struct Compiled {
 }
 
 impl Compiled {
-    /// The names of its kernels and what their launches have taken, where [`Options::counts`] asked for it.
+    /// The names of its kernels and what their launches have taken, where [`Options::reference_options`] asked for it.
     pub fn counts(&self) -> Vec<(String, Counts)> {
         self.reference.as_ref().map(|device| device.counts()).unwrap_or_default()
     }

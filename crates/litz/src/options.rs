@@ -7,6 +7,7 @@ use litz_ir::target::Target;
 use litz_passes::loops::Inlining;
 use litz_runtime::cache::{CacheInfo, ObjectCache, OpenError};
 use litz_runtime::pool::ThreadPool;
+use litz_runtime::reference::ReferenceOptions;
 use litz_runtime::{GuardPages, Host, Limits};
 use litz_schedule::Heuristics;
 use std::fmt;
@@ -32,8 +33,8 @@ pub struct Options {
     pub target: Option<Target>,
     /// Run on the reference device: slow, obvious, the definition of right.
     pub reference: bool,
-    /// Count on the reference device what a GPU would be slow by; see [`crate::Compiled::counts`].
-    pub counts: bool,
+    /// How the reference device runs kernels. See [`crate::Compiled::counts`] for what it counts.
+    pub reference_options: ReferenceOptions,
     /// Treat parameters as constants: fold and pack them when the model is loaded.
     pub freeze: bool,
     /// What of the texts between stages is verified.
@@ -117,7 +118,7 @@ impl Default for Options {
             backend: BACKENDS[0],
             target: None,
             reference: false,
-            counts: false,
+            reference_options: ReferenceOptions::default(),
             freeze: true,
             verify: if cfg!(debug_assertions) { Verify::Passes } else { Verify::Stages },
             profile: false,

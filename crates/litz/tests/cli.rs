@@ -98,6 +98,9 @@ fn counts_say_what_kernels_of_a_gpu_take() {
         assert!(taken >= least && least > Some(0), "{kernel}");
         assert!(kernel["acts"]["store"].as_u64() > Some(0), "{kernel}");
     }
+    let output = on("--device reference --target gpu(isa=sm90,units=132) --interleave 3 --json");
+    let interleaved: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    assert_eq!(interleaved, printed, "whoever comes first");
     let output = on("--device reference --target gpu(isa=sm90,units=132)");
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(printed.contains("\nkernel  ") && printed.contains("  x least  "), "{printed}");

@@ -2,10 +2,9 @@
 
 use litz_ir::Dtype;
 use litz_ir::kernel::{Space, Swizzle, Sync};
-use litz_ir::target::Team;
+use litz_ir::target::{Level, Team};
 
 use super::scalar::ScalarFn;
-use super::threads::Seen;
 use crate::formula::{Formula, Relation};
 use crate::number::Bits;
 
@@ -22,6 +21,12 @@ pub(super) struct Code {
     pub(super) values: usize,
     /// There are loops over levels.
     pub(super) has_levels: bool,
+    /// There are loops over blocks.
+    pub(super) has_blocks: bool,
+    /// Blocks meet, or share memory: all of a grid point run at the same time.
+    pub(super) has_clusters: bool,
+    /// Threads wait for others in loops over levels of which those have other iterations: no order of iterations will do.
+    pub(super) needs_units: bool,
 }
 
 /// A memory of the kernel.
@@ -35,6 +40,38 @@ pub(super) struct Memory {
     pub(super) seen: Option<Seen>,
     /// How its units change places.
     pub swizzle: Option<Swizzle>,
+}
+
+impl Node {
+    /// Whether something in it may wait: for other threads, or for copies in the background.
+    pub(super) fn waits(&self) -> bool {
+        match self {
+            Node::Loop { waits, .. } | Node::Level { waits, .. } | Node::If { waits, .. } => *waits,
+            Node::Sync(sync) => *sync != Sync::Commit,
+            _ => false,
+        }
+    }
+}
+
+/// All threads of which level meet; none where a thread waits for nobody else.
+pub(super) fn meeting(sync: Sync) -> Option<Level> {
+    match sync {
+        Sync::Barrier(level) => Some(level),
+        Sync::Cluster => Some(Level::Grid),
+        Sync::Elect | Sync::Await | Sync::Pass => Some(Level::Block),
+        Sync::Commit | Sync::Wait { .. } => None,
+    }
+}
+
+/// Which threads see a memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Seen {
+    /// All.
+    All,
+    /// Those of a block, each block its own.
+    Block,
+    /// Each its own.
+    One,
 }
 
 /// Refers to an element of a memory.
@@ -62,6 +99,8 @@ pub(super) enum Node {
         width: u32,
         extent: Formula,
         body: Vec<Node>,
+        /// Something in it may wait for other threads, here and below.
+        waits: bool,
     },
     /// A loop over a level.
     Level {
@@ -69,6 +108,7 @@ pub(super) enum Node {
         var: usize,
         extent: Formula,
         body: Vec<Node>,
+        waits: bool,
     },
     /// A loop of rows, columns or reduced points that the instruction of a warp takes: the first, second and third of three.
     Instruction {
@@ -77,11 +117,13 @@ pub(super) enum Node {
         extent: Formula,
         body: Vec<Node>,
     },
+    /// Threads wait for each other, or for their copies.
     Sync(Sync),
     If {
         cond: Vec<Relation>,
         then: Vec<Node>,
         other: Vec<Node>,
+        waits: bool,
     },
     Load {
         val: usize,

@@ -110,6 +110,16 @@ pub(super) struct By {
     pub(super) at: [Option<i64>; 3],
 }
 
+/// Which iterations of loops around are running.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Place {
+    path: u64,
+    /// What the path was where the team began that runs.
+    team: u64,
+    /// The iteration of the vector loop around.
+    vector: Option<i64>,
+}
+
 /// Counts of a run, and the accesses that are not complete.
 #[derive(Default)]
 pub(super) struct Counter {
@@ -118,11 +128,7 @@ pub(super) struct Counter {
     threads: u32,
     act: usize,
     is_box: bool,
-    path: u64,
-    /// What the path was where the team began that runs.
-    team: u64,
-    /// The iteration of the vector loop around.
-    vector: Option<i64>,
+    pub(super) place: Place,
     /// Bytes at which elements begin, by access.
     elements: HashMap<Access, Vec<usize>>,
     /// Where what a thread accesses in a vector loop ends.
@@ -132,7 +138,7 @@ pub(super) struct Counter {
 impl Counter {
     /// A point of the grid begins, whose blocks have so many threads.
     pub(super) fn begin_point(&mut self, threads: u32) {
-        (self.threads, self.path, self.team, self.vector) = (threads, 0, 0, None);
+        (self.threads, self.place) = (threads, Place::default());
     }
 
     /// What comes next is this act, by these threads.
@@ -149,31 +155,23 @@ impl Counter {
         *self.counts.acts.entry(kind).or_default() += times;
     }
 
-    /// An iteration of a loop begins, of `width` adjacent ones that belong together. Returns what [`Counter::leave`] takes.
-    pub(super) fn enter(&mut self, node: usize, iteration: i64, width: i64) -> (u64, Option<i64>) {
-        let before = (self.path, self.vector);
+    /// An iteration of a loop begins, of `width` adjacent ones that belong together. Returns what was around.
+    pub(super) fn enter(&mut self, node: usize, iteration: i64, width: i64) -> Place {
+        let around = self.place;
         let mut hasher = DefaultHasher::new();
-        (self.path, node, iteration / width).hash(&mut hasher);
-        self.path = hasher.finish();
+        (around.path, node, iteration / width).hash(&mut hasher);
+        self.place.path = hasher.finish();
         if width > 1 {
-            self.vector = Some(iteration % width);
+            self.place.vector = Some(iteration % width);
         }
-        before
+        around
     }
 
-    /// The iteration ends.
-    pub(super) fn leave(&mut self, before: (u64, Option<i64>)) {
-        (self.path, self.vector) = before;
-    }
-
-    /// A team begins to run. Returns where the one around did.
-    pub(super) fn enter_team(&mut self) -> u64 {
-        std::mem::replace(&mut self.team, self.path)
-    }
-
-    /// It is done.
-    pub(super) fn leave_team(&mut self, around: u64) {
-        self.team = around;
+    /// A team begins to run. Returns what was around.
+    pub(super) fn enter_team(&mut self) -> Place {
+        let around = self.place;
+        self.place.team = around.path;
+        around
     }
 
     /// Threads access an element at a position, which is counted in elements.
@@ -192,7 +190,7 @@ impl Counter {
         if !is_counted {
             return;
         }
-        let path = if self.is_box { self.team } else { self.path };
+        let path = if self.is_box { self.place.team } else { self.place.path };
         let mut access =
             Access { act: self.act, mem, is_store, warp: 0, path, part: [0; 3], is_matrix: false };
         let byte = at * bytes;
@@ -201,19 +199,19 @@ impl Counter {
             if memory.space == Space::Shared {
                 access.part = [row / ROWS, column / ROWS, point * bytes as i64 / 16];
             }
-            access.warp = by.range.first() / Gpu::LANES;
+            access.warp = by.range.first / Gpu::LANES;
             self.elements.entry(access).or_default().push(byte);
             return;
         }
         // Where a team stores, its first thread does.
-        let warps = by.range.warps(self.threads);
+        let warps = by.range.warps_within(self.threads);
         let count = if is_store || self.is_box { 1 } else { warps.len() };
         for warp in warps.take(count) {
             access.warp = warp;
-            if let Some(iteration) = self.vector {
+            if let Some(iteration) = self.place.vector {
                 let most = (16 / bytes).max(1) as i64;
                 access.part = [iteration / most, 0, 0];
-                let thread = (access, by.range.first());
+                let thread = (access, by.range.first);
                 let end = self.ends.entry(thread).or_insert(byte);
                 if *end != byte {
                     access.part = [iteration / most, iteration + 1, 0];

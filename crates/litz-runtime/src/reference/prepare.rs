@@ -3,21 +3,31 @@
 use std::collections::HashMap;
 
 use litz_ir::kernel::{
-    Act, Dot, Element, Kernel, LaneReduction, LoopKind, MatrixProduct, Mem, Op, Space, Stmt, Val,
+    Act, Dot, Element, Kernel, LaneReduction, LoopKind, MatrixProduct, Mem, Op, Space, Stmt, Sync, Val,
 };
+use litz_ir::target::Level;
 use litz_ir::{Dtype, ReduceOp, ScalarOp};
 use litz_sym::{Expr, Rel, Sym};
 
-use super::code::{Code, ElementRef, Lane, Lanes, Memory, Node, Operand};
+use super::code::{Code, ElementRef, Lane, Lanes, Memory, Node, Operand, Seen, meeting};
 use super::scalar::{ScalarFn, function, operation};
-use super::threads::Seen;
+use super::threads::threads_of;
 use crate::error::RunError;
 use crate::formula::{Formula, Relation};
 use crate::number::Number;
 
 /// Resolves a kernel; an error names the rule that it breaks.
 pub(super) fn prepare(kernel: &Kernel) -> Result<Code, RunError> {
-    let mut cx = Context { kernel, symbols: HashMap::new(), has_levels: false, levels: 0, sides: 0 };
+    let mut cx = Context {
+        kernel,
+        symbols: HashMap::new(),
+        has_levels: false,
+        has_blocks: false,
+        has_clusters: false,
+        needs_units: false,
+        levels: Vec::new(),
+        sides: 0,
+    };
     for &sym in &kernel.sizes {
         cx.define(sym);
     }
@@ -57,6 +67,9 @@ pub(super) fn prepare(kernel: &Kernel) -> Result<Code, RunError> {
         sizes: kernel.sizes.len(),
         values: kernel.vals.len(),
         has_levels: cx.has_levels,
+        has_blocks: cx.has_blocks,
+        has_clusters: cx.has_clusters || kernel.mems.values().any(|mem| mem.space == Space::Cluster),
+        needs_units: cx.needs_units,
     })
 }
 
@@ -64,8 +77,11 @@ struct Context<'a> {
     kernel: &'a Kernel,
     symbols: HashMap<Sym, usize>,
     has_levels: bool,
-    /// How many loops over levels are around, and how many of an instruction.
-    levels: usize,
+    has_blocks: bool,
+    has_clusters: bool,
+    needs_units: bool,
+    /// The loops over levels around, and how many of an instruction.
+    levels: Vec<Level>,
     sides: usize,
 }
 
@@ -104,14 +120,17 @@ impl Context<'_> {
                 let extent = self.formula(inner.extent)?;
                 let var = self.define(inner.var);
                 let lane = self.lane(inner.kind);
-                let (levels, side) = (self.levels, self.sides);
-                self.levels += usize::from(inner.kind.level().is_some());
+                let (levels, side) = (self.levels.len(), self.sides);
+                self.levels.extend(inner.kind.level());
                 self.sides += usize::from(inner.kind == LoopKind::Mma);
                 let body = self.block(&inner.body)?;
-                (self.levels, self.sides) = (levels, side);
+                self.levels.truncate(levels);
+                self.sides = side;
+                let waits = body.iter().any(Node::waits);
                 if let Some(team) = inner.kind.team() {
                     self.has_levels = true;
-                    return Ok(Node::Level { team, var, extent, body });
+                    self.has_blocks |= team.level == Level::Block;
+                    return Ok(Node::Level { team, var, extent, body, waits });
                 }
                 match inner.kind {
                     LoopKind::Mma if levels > 0 => Node::Instruction { side, var, extent, body },
@@ -121,13 +140,23 @@ impl Context<'_> {
                     | LoopKind::Level(_)
                     | LoopKind::Chain
                     | LoopKind::Pipeline { .. }
-                    | LoopKind::Mma => Node::Loop { var, lane, width: width(inner.kind), extent, body },
+                    | LoopKind::Mma => {
+                        Node::Loop { var, lane, width: width(inner.kind), extent, body, waits }
+                    }
                 }
             }
             Stmt::If { cond, then, other } => {
-                Node::If { cond: self.relations(cond)?, then: self.block(then)?, other: self.block(other)? }
+                let cond = self.relations(cond)?;
+                let (then, other) = (self.block(then)?, self.block(other)?);
+                let waits = then.iter().chain(&other).any(Node::waits);
+                Node::If { cond, then, other, waits }
             }
-            Stmt::Act(Act::Sync(sync)) => Node::Sync(*sync),
+            Stmt::Act(Act::Sync(sync)) => {
+                let own = self.levels.last().map_or(u32::MAX, |&level| threads_of(level));
+                self.has_clusters |= *sync == Sync::Cluster;
+                self.needs_units |= meeting(*sync).is_some_and(|level| own < threads_of(level));
+                Node::Sync(*sync)
+            }
             Stmt::Act(Act::Let { val, op }) => self.op(*val, op)?,
             Stmt::Act(Act::Bind { sym, value, extent, check }) => {
                 self.expect_type(*value, Dtype::I64)?;
@@ -204,6 +233,7 @@ impl Context<'_> {
                     width: width.max(1),
                     extent,
                     body: vec![Node::Move { from, to, kept, is_async: *is_async }],
+                    waits: false,
                 }
             }
             Stmt::Act(Act::Prefetch { mem, index, ahead: _, guard }) => {
@@ -275,7 +305,7 @@ impl Context<'_> {
         let place = self.sum(product.sum.mem, &sum)?;
         let mut body = vec![Node::Products { sum: place, terms, function }];
         for (at, (var, extent)) in repeated.into_iter().enumerate().rev() {
-            body = vec![Node::Loop { var, lane: None, width: 1, extent, body }];
+            body = vec![Node::Loop { var, lane: None, width: 1, extent, body, waits: false }];
             if at == sides.len() && product.is_from_zero {
                 body.insert(0, Node::Zero { place: self.sum(product.sum.mem, &sum)? });
             }

@@ -1,16 +1,20 @@
 //! Runs the statements of a kernel: what each act means, on memory that is checked and traced.
 
+use std::ops::Range;
+
 use litz_ir::Dtype;
 use litz_ir::kernel::{Space, Sync};
 use litz_ir::target::Level;
 
-use super::code::{Code, ElementRef, Node, Operand};
-use super::counts::{By, Counter};
+use super::chance::Chance;
+use super::clocks::Access;
+use super::code::{Code, ElementRef, Node, Operand, Seen};
+use super::counts::{By, Counter, Place};
 use super::races::Touch;
-use super::teams;
-use super::threads::Seen;
+use super::teams::Teams;
+use super::threads::{Here, ThreadRange};
 use super::{MemView, State};
-use crate::formula::{Formula, all_hold};
+use crate::formula::{Formula, Relation, all_hold};
 use crate::number::{Bits, Number, cast, read, write};
 
 /// Why a run stops.
@@ -27,12 +31,15 @@ pub(super) enum Fault {
         mem: usize,
         index: usize,
     },
-    /// A thread of a grid point touches an element that another one stores to, with no barrier between, or that is in
-    /// another's registers.
+    /// Threads of a grid point touch an element that one of them stores to, and nothing says which one is first, or that is in another's
+    /// registers. Both accesses, the later one last, where they are known.
     Threads {
         mem: usize,
         index: usize,
+        accesses: [Option<Access>; 2],
     },
+    /// Threads wait at acts for threads that do not come: their ranges and where they are, none where they are done.
+    Deadlock(Vec<(ThreadRange, Option<usize>)>),
     /// An index expression overflows or divides by zero.
     NoValue,
 }
@@ -42,9 +49,13 @@ pub(super) struct Machine<'a, 'b> {
     pub(super) code: &'a Code,
     pub(super) args: &'a mut [MemView<'b>],
     pub(super) state: &'a mut State,
+    /// Decides what nothing else does; in order where there is none.
+    pub(super) chance: Option<Chance>,
+    /// The act that runs, by the address of its node.
+    pub(super) act: usize,
 }
 
-impl Machine<'_, '_> {
+impl<'a> Machine<'a, '_> {
     /// Runs all points of the grid. Where one of its axes has none, the others are not counted.
     pub(super) fn run_all(&mut self) -> Result<(), Fault> {
         for (_, extent) in &self.code.grid {
@@ -55,25 +66,58 @@ impl Machine<'_, '_> {
         self.run_grid(&self.code.grid)
     }
 
-    fn run_grid(&mut self, grid: &[(usize, Formula)]) -> Result<(), Fault> {
-        let Some(((var, extent), inner)) = grid.split_first() else {
-            for local in &mut self.state.locals {
-                local.fill(0xff);
-            }
-            self.state.traces.next_point();
-            self.state.threads.next_point();
-            self.state.transfers.clear();
-            if let Some(counter) = &mut self.state.counter {
-                counter.begin_point(teams::threads(&self.code.body, &self.state.symbols));
-            }
-            self.run(&self.code.body)?;
-            self.end_counts();
-            return Ok(());
-        };
-        for point in 0..self.index(extent)? {
+    fn run_grid(&mut self, grid: &'a [(usize, Formula)]) -> Result<(), Fault> {
+        let Some(((var, extent), inner)) = grid.split_first() else { return self.run_point() };
+        let extent = self.index(extent)?;
+        for point in self.order(0..extent) {
             self.state.symbols[*var] = point;
             self.run_grid(inner)?;
         }
+        Ok(())
+    }
+
+    /// An order of things that have none: forwards or backwards, from any of them.
+    fn order(&mut self, range: Range<i64>) -> impl Iterator<Item = i64> + use<> {
+        let count = range.end - range.start;
+        let (from, step) = match &mut self.chance {
+            Some(chance) if count > 1 => {
+                (chance.below(count.unsigned_abs()) as i64, if chance.below(2) == 0 { 1 } else { count - 1 })
+            }
+            _ => (0, 1),
+        };
+        let next = move |at: &i64| Some((at + step) % count);
+        std::iter::successors((count > 0).then_some(from), next)
+            .take(count.max(0) as usize)
+            .map(move |at| range.start + at)
+    }
+
+    fn run_point(&mut self) -> Result<(), Fault> {
+        let (code, state) = (self.code, &mut *self.state);
+        state.locals.iter_mut().for_each(|local| local.fill(0xff));
+        state.traces.next_point();
+        if code.has_levels {
+            state.clocks.all_meet();
+            state.since = state.clocks.now();
+            state.block_since = state.since;
+        }
+        let is_in_units = code.has_levels && (code.needs_units || self.chance.is_some());
+        if state.counter.is_some() || is_in_units {
+            let teams = Teams::of(&code.body, &state.symbols);
+            if let Some(counter) = &mut state.counter {
+                counter.begin_point(teams.threads);
+            }
+            if is_in_units {
+                self.run_units(&teams)?;
+                self.end_counts();
+                return Ok(());
+            }
+        }
+        let top = if code.has_blocks { ThreadRange::ALL } else { ThreadRange::of_block(0) };
+        self.state.here = Here::new(ThreadRange::ALL, top);
+        self.run(&code.body)?;
+        self.drop_copies();
+        self.count_registers();
+        self.end_counts();
         Ok(())
     }
 
@@ -84,64 +128,86 @@ impl Machine<'_, '_> {
         Ok(())
     }
 
-    /// The next block begins: what it has of its own holds nothing.
-    fn forget_blocks_own(&mut self) {
-        let locals = self.code.mems[self.code.params..].iter().zip(&mut self.state.locals);
+    /// The next of several blocks begins that come one after another: what it has of its own holds nothing.
+    fn begin_block(&mut self, block: i64) {
+        self.drop_copies();
+        let state = &mut *self.state;
+        let locals = self.code.mems[self.code.params..].iter().zip(&mut state.locals);
         locals.filter(|(mem, _)| mem.seen == Some(Seen::Block)).for_each(|(_, local)| local.fill(0xff));
+        state.clocks.tick();
+        state.block_since = state.clocks.now();
+        state.clocks.begin_block(usize::try_from(block).unwrap_or(usize::MAX));
     }
 
-    fn sync(&mut self, sync: Sync) -> Result<(), Fault> {
+    /// What threads do that have met all others, or wait for none.
+    pub(super) fn sync(&mut self, sync: Sync) -> Result<(), Fault> {
+        let here = self.state.here.current();
+        let block = self.state.here.own.meet(here).block().unwrap_or(0);
         match sync {
-            Sync::Barrier(_) | Sync::Cluster | Sync::Elect => self.state.threads.barrier(),
-            Sync::Await => self.state.threads.await_turn(),
-            Sync::Pass => self.state.threads.pass_turn(),
-            Sync::Commit => self.state.transfers.commit(),
-            Sync::Wait { newest } => {
-                for copy in self.state.transfers.wait(newest) {
-                    let around = self.state.threads.move_to(copy.by);
-                    let stored = self.put(Touch::Write, copy.mem, copy.index, copy.bits);
-                    self.state.threads.move_to(around);
-                    stored?;
-                }
-            }
+            Sync::Barrier(_) => self.state.clocks.meet(self.state.here.team()),
+            Sync::Cluster | Sync::Elect => self.state.clocks.all_meet(),
+            Sync::Await => self.state.clocks.await_turn(block),
+            Sync::Pass => self.state.clocks.pass_turn(block),
+            Sync::Commit => self.state.transfers.commit(here),
+            Sync::Wait { newest } => self.wait(newest)?,
         }
         Ok(())
     }
 
-    fn step(&mut self, node: &Node) -> Result<(), Fault> {
+    /// An iteration of a loop begins, of so many. Returns where accesses are counted around.
+    pub(super) fn begin_iteration(&mut self, node: &Node, iteration: i64, extent: i64) -> Option<Place> {
+        let Node::Loop { var, lane, width, .. } = node else { return None };
+        self.state.symbols[*var] = iteration;
+        if let Some(lane) = lane {
+            self.state.symbols[lane.var] = lane.of(iteration, extent);
+        }
+        let counter = self.state.counter.as_mut()?;
+        Some(counter.enter(*var, iteration, i64::from(*width)))
+    }
+
+    /// Whether all of these hold.
+    pub(super) fn holds(&self, relations: &[Relation]) -> Result<bool, Fault> {
+        all_hold(relations, &self.state.symbols).ok_or(Fault::NoValue)
+    }
+
+    /// An act is about to run.
+    pub(super) fn begin_act(&mut self, node: &Node) {
+        if self.code.has_levels {
+            self.act = std::ptr::from_ref(node).addr();
+        }
         if self.state.counter.is_some() {
             self.count(node);
         }
+    }
+
+    /// Runs a statement that waits for no other unit.
+    pub(super) fn step(&mut self, node: &Node) -> Result<(), Fault> {
+        self.begin_act(node);
         match node {
-            Node::Loop { var, lane, width, extent, body } => {
+            Node::Loop { extent, body, .. } => {
                 let extent = self.index(extent)?;
                 for iteration in 0..extent {
-                    self.state.symbols[*var] = iteration;
-                    if let Some(lane) = lane {
-                        self.state.symbols[lane.var] = lane.of(iteration, extent);
-                    }
-                    let counter = self.state.counter.as_mut();
-                    let path = counter.map(|counter| counter.enter(*var, iteration, i64::from(*width)));
+                    let around = self.begin_iteration(node, iteration, extent);
                     self.run(body)?;
-                    if let (Some(path), Some(counter)) = (path, &mut self.state.counter) {
-                        counter.leave(path);
+                    if let (Some(around), Some(counter)) = (around, &mut self.state.counter) {
+                        counter.place = around;
                     }
                 }
             }
-            Node::Level { team, var, extent, body } => {
+            Node::Level { team, var, extent, body, .. } => {
                 let around = self.state.counter.as_mut().map(Counter::enter_team);
-                for iteration in 0..self.index(extent)? {
+                let extent = self.index(extent)?;
+                for iteration in self.order(self.state.here.iterations(*team, extent)) {
                     self.state.symbols[*var] = iteration;
-                    self.state.threads.enter(team.level, i64::from(team.from) + iteration);
-                    if team.level == Level::Block {
-                        self.state.transfers.clear();
-                        self.forget_blocks_own();
+                    self.state.here.enter(*team, iteration);
+                    if team.level == Level::Block && self.state.stored.is_none() {
+                        self.begin_block(i64::from(team.from) + iteration);
                     }
                     self.run(body)?;
-                    self.state.threads.leave();
+                    self.state.here.leave();
                 }
                 if let (Some(around), Some(counter)) = (around, &mut self.state.counter) {
-                    counter.leave_team(around);
+                    counter.place = around;
                     if !team.level.has_threads() {
                         counter.complete(&self.code.mems);
                     }
@@ -150,18 +216,18 @@ impl Machine<'_, '_> {
             Node::Instruction { side, var, extent, body } => {
                 for iteration in 0..self.index(extent)? {
                     self.state.symbols[*var] = iteration;
-                    self.state.threads.place(*side, Some(iteration));
+                    self.state.here.place(*side, Some(iteration));
                     self.run(body)?;
                 }
-                self.state.threads.place(*side, None);
+                self.state.here.place(*side, None);
             }
             Node::Sync(sync) => self.sync(*sync)?,
-            Node::If { cond, then, other } => {
-                let is_taken = all_hold(cond, &self.state.symbols).ok_or(Fault::NoValue)?;
+            Node::If { cond, then, other, .. } => {
+                let is_taken = self.holds(cond)?;
                 self.run(if is_taken { then } else { other })?;
             }
             Node::Load { val, ty, place, guard, other } => {
-                let is_loaded = all_hold(guard, &self.state.symbols).ok_or(Fault::NoValue)?;
+                let is_loaded = self.holds(guard)?;
                 self.state.values[*val] =
                     if is_loaded { cast(place.dtype, *ty, self.load(place)?) } else { *other };
             }
@@ -194,7 +260,7 @@ impl Machine<'_, '_> {
                 self.state.symbols[*sym] = index;
             }
             Node::Store { place, value, ty, combine, guard, atomic } => {
-                if all_hold(guard, &self.state.symbols).ok_or(Fault::NoValue)? {
+                if self.stores(place.mem) && self.holds(guard)? {
                     let index = self.position(place)?;
                     let mut bits = self.state.values[*value];
                     let [reads, writes] = match atomic {
@@ -209,13 +275,14 @@ impl Machine<'_, '_> {
                 }
             }
             Node::MulAdd { place, factors: [a, b], ty, function, guard } => {
-                if all_hold(guard, &self.state.symbols).ok_or(Fault::NoValue)? {
+                if self.stores(place.mem) && self.holds(guard)? {
                     let index = self.position(place)?;
                     let old = cast(place.dtype, *ty, self.load_as(Touch::Fetch, place.mem, index)?);
                     let sum = function(self.state.values[*a], self.state.values[*b], old);
                     self.store(place.mem, index, cast(*ty, place.dtype, sum))?;
                 }
             }
+            Node::ArgStore { best, .. } if !self.stores(best.mem) => {}
             Node::ArgStore { max, best, at, value, ty, position } => {
                 let index = self.position(best)?;
                 let (candidate, position) = (self.state.values[*value], self.index(position)?);
@@ -226,7 +293,9 @@ impl Machine<'_, '_> {
                     self.store(*at, index, Bits::from(position as u64))?;
                 }
             }
+            Node::Lanes(reduction) if !self.stores(reduction.into.mem) => {}
             Node::Lanes(reduction) => self.lanes(reduction)?,
+            Node::Products { sum, .. } if !self.stores(sum.mem) => {}
             Node::Products { sum, terms, function } => {
                 let index = self.position(sum)?;
                 for [a, b] in terms {
@@ -235,29 +304,28 @@ impl Machine<'_, '_> {
                     self.store(sum.mem, index, total)?;
                 }
             }
+            Node::Zero { place } if !self.stores(place.mem) => {}
             Node::Zero { place } => {
                 let index = self.position(place)?;
                 self.store(place.mem, index, 0)?;
             }
+            Node::Move { to, .. } if !self.stores(to.mem) => {}
             Node::Move { from, to, kept, is_async } => {
-                if all_hold(kept, &self.state.symbols).ok_or(Fault::NoValue)? {
-                    let is_read = all_hold(&from.guard, &self.state.symbols).ok_or(Fault::NoValue)?;
-                    let bits = if is_read { self.load(&from.place)? } else { 0 };
-                    let index = self.position(to)?;
+                if self.holds(kept)? {
+                    let is_read = self.holds(&from.guard)?;
+                    let from =
+                        is_read.then(|| Ok((from.place.mem, self.position(&from.place)?))).transpose()?;
+                    let to = (to.mem, self.position(to)?);
                     if *is_async {
-                        if let Some(counter) = &mut self.state.counter {
-                            counter.copies(to.dtype.size());
-                        }
-                        // Until it is waited for, what is there is worth nothing.
-                        self.store(to.mem, index, Bits::MAX)?;
-                        self.state.transfers.start(to.mem, index, bits, self.state.threads.position());
+                        self.start_copy(from, to)?;
                     } else {
-                        self.store(to.mem, index, bits)?;
+                        let bits = from.map_or(Ok(0), |(mem, index)| self.load_at(mem, index))?;
+                        self.store(to.0, to.1, bits)?;
                     }
                 }
             }
             Node::Prefetch { index, guard } => {
-                if all_hold(guard, &self.state.symbols).ok_or(Fault::NoValue)? {
+                if self.holds(guard)? {
                     self.index(index)?;
                 }
             }
@@ -267,7 +335,7 @@ impl Machine<'_, '_> {
 
     /// Who runs statements.
     fn by(&self) -> By {
-        By { range: self.state.threads.current(), at: self.state.threads.at() }
+        By { range: self.state.here.current(), at: self.state.here.at() }
     }
 
     /// Counts an act that is about to run.
@@ -286,33 +354,32 @@ impl Machine<'_, '_> {
         }
     }
 
-    /// A point of the grid ends: what it held is known.
+    /// A unit is done: what its threads have in registers is known.
+    pub(super) fn count_registers(&mut self) {
+        if self.state.counter.is_none() {
+            return;
+        }
+        let mut bytes = 0;
+        for (at, mem) in self.code.mems.iter().enumerate().filter(|(_, mem)| mem.space == Space::Register) {
+            let has_levels = self.code.has_levels;
+            bytes += mem.dtype.size() * if has_levels { self.most_owned(at) } else { self.state.extents[at] };
+        }
+        if let Some(counter) = &mut self.state.counter {
+            counter.counts.register_bytes = counter.counts.register_bytes.max(bytes as u64);
+        }
+    }
+
+    /// A point of the grid ends: all accesses are complete.
     fn end_counts(&mut self) {
         let Some(counter) = &mut self.state.counter else { return };
         counter.complete(&self.code.mems);
-        let (mut registers, mut shared) = (0, 0);
-        for (at, mem) in self.code.mems.iter().enumerate() {
-            let size = mem.dtype.size();
-            match mem.space {
-                Space::Register if self.code.has_levels => {
-                    registers += size * self.state.threads.most_owned(at)
-                }
-                Space::Register => registers += size * self.state.extents[at],
-                Space::Shared => shared += size * self.state.extents[at],
-                Space::Read
-                | Space::Write
-                | Space::Update
-                | Space::Scratch
-                | Space::Cluster
-                | Space::Global => {}
-            }
-        }
-        let counts = &mut counter.counts;
-        counts.register_bytes = counts.register_bytes.max(registers as u64);
-        counts.shared_bytes = counts.shared_bytes.max(shared as u64);
+        let shared =
+            self.code.mems.iter().zip(&self.state.extents).filter(|(mem, _)| mem.space == Space::Shared);
+        let bytes: usize = shared.map(|(mem, extent)| mem.dtype.size() * extent).sum();
+        counter.counts.shared_bytes = counter.counts.shared_bytes.max(bytes as u64);
     }
 
-    fn index(&self, formula: &Formula) -> Result<i64, Fault> {
+    pub(super) fn index(&self, formula: &Formula) -> Result<i64, Fault> {
         formula.eval(&self.state.symbols).ok_or(Fault::NoValue)
     }
 
@@ -330,7 +397,7 @@ impl Machine<'_, '_> {
 
     /// An element as f32.
     fn operand(&mut self, Operand { place, guard }: &Operand) -> Result<Bits, Fault> {
-        let is_read = all_hold(guard, &self.state.symbols).ok_or(Fault::NoValue)?;
+        let is_read = self.holds(guard)?;
         Ok(if is_read { cast(place.dtype, Dtype::F32, self.load(place)?) } else { 0 })
     }
 
@@ -349,12 +416,7 @@ impl Machine<'_, '_> {
         if self.state.counter.is_some() && touch != Touch::Combine {
             self.note(mem, at / size, false);
         }
-        let bytes = match self.args.get(mem) {
-            Some(MemView::Read(bytes)) => bytes,
-            Some(MemView::Write(bytes)) => &**bytes,
-            None => &self.state.locals[mem - self.code.params],
-        };
-        Ok(read(bytes, at, size))
+        self.read(mem, index)
     }
 
     pub(super) fn store(&mut self, mem: usize, index: i64, bits: Bits) -> Result<(), Fault> {
@@ -365,8 +427,7 @@ impl Machine<'_, '_> {
         if !self.state.traces.touch(mem, index, touch) {
             return Err(Fault::Race { mem, index });
         }
-        let is_apart = !self.code.has_levels || self.state.threads.touch(mem, index, touch);
-        if is_apart { Ok(()) } else { Err(Fault::Threads { mem, index }) }
+        if self.code.has_levels { self.touch(touch, mem, index) } else { Ok(()) }
     }
 
     pub(super) fn store_as(&mut self, touch: Touch, mem: usize, index: i64, bits: Bits) -> Result<(), Fault> {
@@ -377,9 +438,26 @@ impl Machine<'_, '_> {
     }
 
     /// As [`Machine::store_as`], of what was counted when it was begun.
-    fn put(&mut self, touch: Touch, mem: usize, index: i64, bits: Bits) -> Result<(), Fault> {
+    pub(super) fn put(&mut self, touch: Touch, mem: usize, index: i64, bits: Bits) -> Result<(), Fault> {
         let (at, size) = self.locate(mem, index)?;
         self.trace(touch, mem, at / size)?;
+        self.write(mem, index, bits)
+    }
+
+    /// The bits of an element, of which nothing is noted.
+    pub(super) fn read(&self, mem: usize, index: i64) -> Result<Bits, Fault> {
+        let (at, size) = self.locate(mem, index)?;
+        let bytes = match self.args.get(mem) {
+            Some(MemView::Read(bytes)) => bytes,
+            Some(MemView::Write(bytes)) => &**bytes,
+            None => &self.state.locals[mem - self.code.params],
+        };
+        Ok(read(bytes, at, size))
+    }
+
+    /// Sets an element, of which nothing is noted.
+    pub(super) fn write(&mut self, mem: usize, index: i64, bits: Bits) -> Result<(), Fault> {
+        let (at, size) = self.locate(mem, index)?;
         let bytes = match self.args.get_mut(mem) {
             Some(MemView::Read(_)) => {
                 unreachable!("invariant: a memory that is stored to was given to be written")

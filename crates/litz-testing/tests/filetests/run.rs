@@ -11,17 +11,19 @@ use litz_codegen::Realized;
 use litz_cpu::CpuBackend;
 use litz_cpu::llvm::CpuTarget;
 use litz_ir::Scalar;
+use litz_ir::kernel::{Act, Kernel, Stmt, visit};
 use litz_ir::target::{Cpu, Gpu, GpuIsa, Isa, Target};
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::{Executable, RunOptions};
-use litz_runtime::reference::{DistantDevice, ReferenceDevice};
+use litz_runtime::reference::{DistantDevice, ReferenceDevice, ReferenceOptions};
 use litz_runtime::{GuardPages, RunError};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What a program is called with, and what it gives.
 #[derive(Default)]
-struct Call {
+pub struct Call {
     inputs: Vec<Tensor>,
     outputs: Vec<Tensor>,
 }
@@ -44,6 +46,7 @@ pub fn run(file: &TestFile) -> Result<(), String> {
         let gpu = litz::backend(&Options::for_target(target)).map_err(|e| e.to_string())?;
         let automatic = compiled(file, &settings, &*gpu)?;
         check(&target.to_string(), &automatic, reference(&automatic)?)?;
+        seeds(&settings, &automatic, &weights, &calls, 1..2).map_err(|e| format!("{target}, {e}"))?;
     }
     let host = host(&settings)?;
     for backend in natives(&settings.info, &host)? {
@@ -56,15 +59,16 @@ pub fn run(file: &TestFile) -> Result<(), String> {
         let given = realized(&loops, &schedule)?;
         check("given schedule, reference device", &given, reference(&given)?)?;
         if !file.claims.is_empty() {
-            let counting = ReferenceDevice::counting(&given.kernels).map_err(|e| e.to_string())?;
-            let counting = Arc::new(counting);
+            let options = ReferenceOptions { counts: true, ..ReferenceOptions::default() };
+            let counting = reference_with(&given, &options)?;
             let calls: Vec<&Call> = calls.iter().collect();
             call_all(&settings, &given, counting.clone(), &weights, &calls, &RunOptions::default())?;
             counts::check(&file.claims, &counting.counts())?;
         }
         // Nothing else runs what is for another kind of machine.
         if schedule.target.cpu().is_none() {
-            return Ok(());
+            return seeds(&settings, &given, &weights, &calls, SEEDS)
+                .map_err(|e| format!("given schedule, {e}"));
         }
         let given = realized_for(&loops, &schedule, &*host)?;
         check("given schedule, kernel passes, reference device", &given, reference(&given)?)?;
@@ -95,7 +99,7 @@ fn host(settings: &Settings) -> Result<Arc<dyn Backend>, String> {
 }
 
 /// Constants by name, and calls. The input `in.0` begins a call.
-fn data(file: &TestFile) -> Result<(HashMap<String, Tensor>, Vec<Call>), String> {
+pub fn data(file: &TestFile) -> Result<(HashMap<String, Tensor>, Vec<Call>), String> {
     let (mut weights, mut calls) = (HashMap::new(), Vec::<Call>::new());
     for (mark, line) in &file.data {
         let malformed =
@@ -150,6 +154,15 @@ fn reference(realized: &Realized) -> Result<Device, String> {
     Ok(Arc::new(ReferenceDevice::new(&realized.kernels).map_err(|e| e.to_string())?))
 }
 
+fn reference_with(realized: &Realized, options: &ReferenceOptions) -> Result<Arc<ReferenceDevice>, String> {
+    Ok(Arc::new(ReferenceDevice::with(&realized.kernels, options).map_err(|e| e.to_string())?))
+}
+
+/// A reference device that runs threads in an order of that seed.
+pub fn seeded(realized: &Realized, seed: u64) -> Result<Device, String> {
+    Ok(reference_with(realized, &ReferenceOptions { seed: Some(seed), ..ReferenceOptions::default() })?)
+}
+
 fn native(realized: &Realized, backend: &dyn Backend, settings: &Settings) -> Result<Device, String> {
     let objects = litz::compile_kernels(backend, &realized.kernels, &settings.options, None)
         .map_err(|e| e.to_string())?;
@@ -182,20 +195,56 @@ fn check(
     Ok(())
 }
 
-/// Makes calls one after the other.
-fn call_all(
+/// Orders in which threads run that nothing else orders.
+pub const SEEDS: Range<u64> = 1..4;
+
+/// Results are the same, bit by bit, in whichever order threads run.
+fn seeds(
+    settings: &Settings,
+    given: &Realized,
+    weights: &HashMap<String, Tensor>,
+    calls: &[Call],
+    seeds: Range<u64>,
+) -> Result<(), String> {
+    let calls: Vec<&Call> = calls.iter().collect();
+    let run = |device: Device| call_all(settings, given, device, weights, &calls, &RunOptions::default());
+    let in_order = run(reference(given)?)?;
+    let has_order = !given.kernels.iter().any(combines_floats_in_any_order);
+    for seed in seeds {
+        let found = seeded(given, seed).and_then(&run).map_err(|e| format!("seed {seed}: {e}"))?;
+        if has_order && found != in_order {
+            return Err(format!("seed {seed}: other bits than in order"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether threads combine floats into one element, in an order that is nobody's.
+fn combines_floats_in_any_order(kernel: &Kernel) -> bool {
+    let mut found = false;
+    visit(&kernel.body, &mut |stmt| {
+        if let Stmt::Act(Act::Store { mem, atomic: true, .. }) = stmt {
+            found |= kernel.mems[*mem].dtype.is_float();
+        }
+    });
+    found
+}
+
+/// Makes calls one after the other. Returns the bits of the results.
+pub fn call_all(
     settings: &Settings,
     realized: &Realized,
     device: Device,
     weights: &HashMap<String, Tensor>,
     calls: &[&Call],
     options: &RunOptions,
-) -> Result<(), String> {
+) -> Result<Vec<Vec<u8>>, String> {
     let show = || format!("{}{}", Text::Kernels(realized.kernels.clone()), realized.program);
     let failed = |what: String| format!("{what}\nin\n{}", show());
     let (program, kernels) = (&realized.program, &realized.kernels);
     let executable = Executable::with_options(program, kernels, device, weights, options);
     let executable = executable.map_err(|e| failed(e.to_string()))?;
+    let mut bits = Vec::new();
     for call in calls {
         match (executable.run(&call.inputs), &settings.fails) {
             (Err(error), Some(expected)) if slug(&error) == expected => {}
@@ -203,10 +252,14 @@ fn call_all(
             (Ok(_), Some(expected)) => {
                 return Err(failed(format!("expected failure `{expected}`, found none")));
             }
-            (Ok(outputs), None) => same(&outputs, &call.outputs).map_err(failed)?,
+            (Ok(outputs), None) => {
+                same(&outputs, &call.outputs).map_err(failed)?;
+                let tensors = outputs.iter().filter_map(Value::tensor);
+                bits.extend(tensors.map(|tensor| tensor.bytes().to_vec()));
+            }
         }
     }
-    Ok(())
+    Ok(bits)
 }
 
 fn same(found: &[Value], expected: &[Tensor]) -> Result<(), String> {

@@ -26,6 +26,10 @@ pub struct Common {
     /// [default: that of the target, else cpu]
     #[arg(long, value_name = "DEVICE", value_parser = device_names())]
     device: Option<String>,
+    /// On the reference device, run threads of a GPU's kernels side by side, in an order that this seed decides where nothing else
+    /// does [default: in the order of the text]
+    #[arg(long, value_name = "SEED")]
+    interleave: Option<u64>,
     /// Keep parameters as they are: fold and pack nothing when the model is loaded
     #[arg(long)]
     no_freeze: bool,
@@ -85,6 +89,7 @@ impl Common {
             let backend = BACKENDS.iter().find(|backend| backend.name == device);
             options.backend = backend.unwrap_or(&options.backend);
         }
+        options.reference_options.seed = self.interleave;
         options.freeze &= !self.no_freeze;
         options.verify = match self.verify_ir {
             None => options.verify,

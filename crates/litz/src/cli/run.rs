@@ -68,14 +68,15 @@ type Ran = (Vec<Output>, Vec<(String, Counts)>);
 
 /// The options of a call.
 fn options(args: &Args) -> Result<Options, Failure> {
-    let options = args.common.options();
+    let mut options = args.common.options();
     let is_gpu = options.target.is_some_and(|target| target.cpu().is_none());
     if args.counts && !(options.reference && is_gpu) {
         return Err(Failure::invalid(
             "counts are of kernels of a GPU on the reference device: --device reference --target 'gpu(isa=sm90, units=132)'",
         ));
     }
-    Ok(Options { counts: args.counts, ..options })
+    options.reference_options.counts = args.counts;
+    Ok(options)
 }
 
 fn run(args: &Args) -> Result<Ran, Failure> {
