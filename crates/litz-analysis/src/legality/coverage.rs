@@ -9,7 +9,7 @@
 //! - two axes `high` of `m` points and `low` of `n`, and one axis `n*high + low`, which puts digits of one number together.
 //!
 //! Where an axis has no multiple of `n` points it may be taken for one that has: the points that it has more are past its end.
-//! Each point is taken once where each loop is in one axis then, and each axis counts its own loops.
+//! Each point is taken once where each loop is in one axis then, and each axis counts its own loops, up or down.
 
 use std::borrow::Cow;
 
@@ -155,14 +155,20 @@ impl<'a> Coverage<'a> {
     /// Whether `number` is a sum of the loop variables in mixed radix, and so takes each of `0 .. extent` once, and otherwise
     /// larger values.
     fn counts(&self, number: Expr, extent: Expr) -> bool {
-        let (mut rest, mut digits) = (number, Vec::new());
+        let (mut rest, mut digits, mut factors) = (number, Vec::new(), Vec::new());
         for &axis in self.loops.iter().filter(|axis| number.has_sym(axis.var)) {
             let Some((factor, without)) = rest.linear(axis.var) else { return false };
-            rest = without;
-            digits.push((factor, axis));
+            // A loop that counts down takes what one takes that counts up: v => extent - 1 - v
+            let is_down = match factor.as_int() {
+                Some(factor) => factor < 0,
+                None => self.facts.known(&Rel::le(factor, -1)).is_yes(),
+            };
+            let is_down = is_down && !self.varies(axis.extent);
+            rest = if is_down { without + factor * (axis.extent - 1) } else { without };
+            digits.push((if is_down { Expr::zero() - factor } else { factor }, axis));
+            factors.push((factor, axis));
         }
         let is_le = |a: Expr, b: Expr| a == b || self.facts.known(&Rel::le(a, b)).is_yes();
-        let factors = digits.clone();
         // The digits so far count from 0 to `end`, and to those of `early` whose loops are among them at most.
         let (mut end, mut early): (Expr, Vec<Early>) = (Expr::one(), Vec::new());
         // The factor of the next digit is the count of all below it: a smaller one would take numbers twice, a larger one leave
@@ -428,6 +434,25 @@ mod tests {
         assert!(!one(36, "9*i + j", "i in 4, j in 8"), "8 is taken by none");
         assert!(!one(8, "j", "i in s0, j in 8 - i"));
         assert!(!one(4, "mod(i, 4)", "i in 8"));
+    }
+
+    #[test]
+    fn loops_count_down() {
+        assert!(one(4096, "3840 - 256*b + t", "b in 16, t in 256"));
+        assert!(one(32, "31 - 8*i - j", "i in 4, j in 8"));
+        assert!(one(30, "24 - 8*i + j", "i in 4, j in 8"), "the last points are past the end");
+        assert!(!one(32, "16 - 8*i + j", "i in 4, j in 8"), "there are points below 0");
+        assert!(!one(4096, "3841 - 256*b + t", "b in 16, t in 256"));
+        assert!(!one(4096, "3840 - 255*b + t", "b in 16, t in 256"));
+        assert!(!one(4096, "3840 - 256*b - t", "b in 16, t in 256"));
+        let symbolic = |first: &str| {
+            let axes = [("i", "s0".to_owned(), format!("{first} - 4*b + t"))];
+            binding(&axes, "b in ceildiv(s0, 4), t in 4").is_covered()
+        };
+        assert!(symbolic("4*ceildiv(s0, 4) - 4"));
+        assert!(!symbolic("s0 - 4"), "points below 0 where 4 does not divide s0");
+        assert!(!one(40, "28 - 14*t + i", "t in 3, i in min(14, 40 - 14*t)"), "12 is taken by none");
+        assert!(!one(40, "26 - 14*t + i", "t in 3, i in min(14, 40 - 14*t)"));
     }
 
     #[test]
