@@ -8,7 +8,7 @@ use super::coverage::{Bound, Coverage};
 use super::intervals::Intervals;
 use super::{Around, Occurrence, Verifier};
 use crate::apart::in_mixed_radix;
-use crate::inside::{enter, is_inside};
+use crate::inside::{enter, is_inside_by_digits};
 use litz_ir::loops::{Axis, Nest, Stmt};
 use litz_ir::schedule::{Leaf, Part};
 use litz_ir::verify::Report;
@@ -162,7 +162,7 @@ impl Verifier<'_> {
         if !conds.iter().all(|cond| facts.assume(*cond)) {
             return None;
         }
-        let is_past = |&&(value, extent): &&(Expr, Expr)| !is_inside(value, extent, &facts);
+        let is_past = |&&(value, extent): &&(Expr, Expr)| !is_inside_by_digits(value, extent, &facts);
         let past = open.iter().find(is_past).copied();
         if past.is_none() {
             self.proofs.get_mut().put_inside(question);

@@ -15,7 +15,7 @@ use super::dependences::parts_of;
 use super::proofs;
 use super::{Around, Declared, Occurrence, Side, Verifier};
 use crate::copies::{self, read_of};
-use crate::inside::{enter, first_and_count, is_inside};
+use crate::inside::{enter, first_and_count, is_inside_by_digits};
 use litz_ir::loops::{Axis, Buf, BufKind, Inst, InstOp, Nest, Stmt};
 use litz_ir::schedule::{Holds, Local, LoopKind, Part};
 use litz_sym::{Expr, Facts, Rel, Sym};
@@ -360,10 +360,10 @@ impl<'a> Verifier<'a> {
             }
             let point = facts.simplify(coordinate.subst(&value) - offset);
             let end = by.axes.iter().find(|own| own.var == *axis).map(|own| own.extent);
-            let is_point = end.is_some_and(|end| is_inside(point, end, &facts));
+            let is_point = end.is_some_and(|end| is_inside_by_digits(point, end, &facts));
             let from_first = facts.simplify(point - *first);
-            let is_taken =
-                facts.known(&Rel::le(0, from_first)).is_yes() && is_inside(from_first, *count, &facts);
+            let is_taken = facts.known(&Rel::le(0, from_first)).is_yes()
+                && is_inside_by_digits(from_first, *count, &facts);
             if !is_point || !is_taken {
                 return false;
             }
