@@ -1,22 +1,41 @@
-//! Checks that the memory which kernels declare fits: arrays in registers, buffers in shared memory, rows in a swizzled layout.
+//! Checks that the memory which kernels declare fits: arrays in registers, buffers in shared memory, rows in a swizzled layout; and that
+//! blocks which take turns run at once.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use litz_sym::Expr;
 
-use super::{Site, Verifier, Within};
+use super::levels::level_of;
+use super::{Around, Site, Verifier, Within};
 use crate::footprint::{Elements, Footprints, Program, simplest};
 use crate::inside::longest;
 use litz_ir::dtype::Dtype;
 use litz_ir::ids::Id;
 use litz_ir::loops::{InstOp, Nest, Stmt, Val};
 use litz_ir::schedule::{Holds, KernelPlan, Layout, Local, LocalSpace, LoopKind, Part, ScheduleStep, Tree};
+use litz_ir::target::{BlockNeeds, Gpu, Level, Target, Team};
 
 /// Memory of a kernel, and its number among all of the schedule.
 #[derive(Clone, Copy)]
 struct Numbered<'l> {
     local: &'l Local,
     number: usize,
+}
+
+/// An array in registers, and how many a thread has of it.
+struct Kept {
+    number: usize,
+    registers: i64,
+}
+
+/// What threads keep in registers at a place.
+struct Live {
+    /// The last of the arrays that is declared.
+    last: usize,
+    /// Registers of one thread.
+    registers: i64,
+    /// How many threads come there.
+    threads: i64,
 }
 
 impl Verifier<'_> {
@@ -31,7 +50,7 @@ impl Verifier<'_> {
         for (step, of_step) in schedule.steps.iter().enumerate() {
             let ScheduleStep::Kernel(plan) = of_step else { continue };
             let locals = plan.locals();
-            if locals.iter().any(|local| is_limited(local)) {
+            if plan.persistent.is_some() || locals.iter().any(|local| is_limited(local)) {
                 self.capacities_of(program, plan, (step, first));
             }
             first += locals.len();
@@ -42,19 +61,110 @@ impl Verifier<'_> {
     fn capacities_of(&mut self, program: Program<'_>, plan: &KernelPlan, (step, first): (usize, usize)) {
         let simple = simplest(plan, &program.loops.facts);
         let footprints = Footprints::new(program, &simple);
-        let mut shared = Expr::zero();
+        let (mut shared, mut kept) = (Expr::zero(), Vec::new());
         for (at, local) in plan.locals().into_iter().enumerate().filter(|(_, local)| is_limited(local)) {
             let number = first + at;
             let site = Some(Site { step, within: Some(Within::Local(number)) });
             match footprints.elements(at) {
                 Ok(None) => {}
                 Ok(Some(elements)) => {
+                    let registers = self.registers(Numbered { local, number }, &elements);
+                    kept.extend(registers.map(|registers| Kept { number, registers }));
                     shared = self.capacity(plan, Numbered { local, number }, &elements, shared);
                 }
                 Err(why) => self.report.fail("wrong-space", why),
             }
             self.note(site);
         }
+        if let Target::Gpu(gpu) = self.schedule.target {
+            self.room_for_block(&gpu, (plan, step), shared, &kept);
+        }
+    }
+
+    /// Checks that a unit has room for a block, and that all blocks run at once which a kernel says that take turns.
+    fn room_for_block(&mut self, gpu: &Gpu, (plan, step): (&KernelPlan, usize), shared: Expr, kept: &[Kept]) {
+        let fits = self.report.diags.is_empty();
+        let threads = plan.body.iter().map(threads_within).max().unwrap_or(1).max(1);
+        let (mut most, mut worst) = (0, None);
+        for live in self.live(kept) {
+            if live.registers > most {
+                (most, worst) = (live.registers, Some(live));
+            }
+        }
+        if let Some(Live { last, registers, threads }) = worst.filter(|_| fits) {
+            let name = self.name_of(last).to_owned();
+            let limit = i64::from(Gpu::REGISTERS);
+            let message = format_args!(
+                "`{name}`: a thread keeps {registers} registers of 32 bits by here, of which it has {limit}"
+            );
+            self.report.check(registers <= limit, "wrong-space", message);
+            let all = registers.saturating_mul(threads);
+            let limit = i64::from(gpu.unit.registers);
+            let message = format_args!(
+                "`{name}`: {threads} threads keep {all} registers of 32 bits by here, of which a unit has {limit}"
+            );
+            self.report.check(all <= limit, "wrong-space", message);
+            self.note(Some(Site { step, within: Some(Within::Local(last)) }));
+        }
+        let Some(blocks) = plan.persistent else { return };
+        let shared_bytes = self.loops.facts.bounds(shared).hi.max(0);
+        let resident = gpu.resident(BlockNeeds { threads, registers: most, shared_bytes });
+        let message = format_args!(
+            "`{}`: expected at most {resident} blocks that take turns, which run at once, found {blocks}",
+            plan.name
+        );
+        self.report.check(i64::from(blocks) <= resident, "level-width", message);
+        self.note(Some(Site { step, within: None }));
+    }
+
+    fn name_of(&self, number: usize) -> &str {
+        let (Holds::Buffer(name) | Holds::Copy { name, .. } | Holds::Accumulator(name)) =
+            &self.locals[number].0.holds;
+        name
+    }
+
+    /// Registers of 32 bits that a thread has of an array, if it is in registers and so many are known.
+    fn registers(&self, Numbered { local, number }: Numbered<'_>, elements: &Elements) -> Option<i64> {
+        let is_register = local.space == LocalSpace::Register;
+        let extent: Expr = elements.sizes(local).into_iter().product();
+        let extent = extent.as_int().filter(|_| is_register)?;
+        let of_thread = (extent + self.threads_of(number) - 1) / self.threads_of(number).max(1);
+        let bytes =
+            self.types_of(local).into_iter().map(|dtype| of_thread.saturating_mul(dtype.size() as i64));
+        Some(bytes.map(|bytes| (bytes + 3) / 4).sum())
+    }
+
+    /// What threads keep in registers at each leaf that touches some: what was stored before it, or may have been in an earlier iteration of a
+    /// loop, and is read later.
+    fn live(&self, kept: &[Kept]) -> Vec<Live> {
+        let mut loops: HashMap<usize, (usize, usize)> = HashMap::new();
+        for place in self.placed.iter().chain(&self.accumulating).flatten() {
+            let Some(leaf) = place.leaf else { continue };
+            for around in &place.path {
+                let range = loops.entry(around.number).or_insert((leaf, leaf));
+                *range = (range.0.min(leaf), range.1.max(leaf));
+            }
+        }
+        let (mut lives, mut at) = (Vec::new(), BTreeMap::new());
+        for Kept { number, registers } in kept {
+            let uses = self.uses_of(*number);
+            let mut range: Option<(usize, usize)> = None;
+            for (used, leaf) in uses.iter().filter_map(|used| Some((used, used.leaf()?))) {
+                let repeats = |around: &&Around| level_of(around).is_none();
+                let outermost = used.path_within(*number).iter().find(repeats);
+                let (first, last) =
+                    outermost.and_then(|around| loops.get(&around.number)).copied().unwrap_or((leaf, leaf));
+                range = Some(range.map_or((first, last), |range| (range.0.min(first), range.1.max(last))));
+                at.insert(leaf, threads_of_path(used.path()));
+            }
+            lives.extend(range.map(|range| (range, *number, *registers)));
+        }
+        let live_at = |(leaf, threads): (usize, i64)| {
+            let here = lives.iter().filter(|live| (live.0.0..=live.0.1).contains(&leaf));
+            let last = here.clone().map(|live| live.1).max()?;
+            Some(Live { last, registers: here.map(|live| live.2).sum(), threads })
+        };
+        at.into_iter().filter_map(live_at).collect()
     }
 
     /// Checks one of them; the bytes that threads share are `shared` in all before it, and in it the result.
@@ -70,7 +180,7 @@ impl Verifier<'_> {
         let extent: Expr = elements.sizes(local).into_iter().product();
         match local.space {
             LocalSpace::Register => {
-                let threads = self.threads_of(local, number);
+                let threads = self.threads_of(number);
                 let target = self.schedule.target;
                 let most = types.iter().map(|dtype| target.register_elements(dtype.size())).min();
                 let most = most.unwrap_or(0).saturating_mul(threads);
@@ -120,11 +230,11 @@ impl Verifier<'_> {
     }
 
     /// How many threads the elements of private memory are spread over: what the first that stores to it runs in.
-    fn threads_of(&self, local: &Local, number: usize) -> i64 {
+    fn threads_of(&self, number: usize) -> i64 {
         if self.schedule.target.cpu().is_some() {
             return 1;
         }
-        let levels = self.levels_of_owner(local, number);
+        let levels = self.levels_of_owner(number);
         let counts = levels.into_iter().map(|axis| longest(axis.extent).as_int().unwrap_or(1));
         counts.fold(1, i64::saturating_mul)
     }
@@ -175,6 +285,36 @@ impl Verifier<'_> {
             Stmt::Nest(nest) => Some(nest),
             Stmt::Extern(_) | Stmt::Recurrence(_) => None,
         }
+    }
+}
+
+/// Threads of a block that a tree needs, counted from its first.
+fn threads_within(tree: &Tree) -> i64 {
+    if let Tree::Loop { kind, axis, .. } = tree
+        && let Some(Team { level, from }) = kind.team()
+        && level != Level::Block
+    {
+        let count = longest(axis.extent).as_int().unwrap_or(1);
+        return count.saturating_add(i64::from(from)).saturating_mul(threads_of_level(level));
+    }
+    tree.blocks().into_iter().flatten().map(threads_within).max().unwrap_or(1)
+}
+
+/// Threads that come to a place in these loops: all of the level that is innermost around.
+fn threads_of_path(path: &[Around]) -> i64 {
+    let levels = path.iter().filter_map(level_of).filter(|(team, _)| team.level != Level::Block);
+    let counts =
+        levels.map(|(team, axis)| (longest(axis.extent).as_int().unwrap_or(1), threads_of_level(team.level)));
+    let (all, innermost) =
+        counts.fold((1_i64, 1), |(all, _), (count, threads)| (all.saturating_mul(count), threads));
+    all.saturating_mul(innermost)
+}
+
+fn threads_of_level(level: Level) -> i64 {
+    match level {
+        Level::Warpgroup => i64::from(Gpu::WARPGROUP),
+        Level::Warp => i64::from(Gpu::LANES),
+        Level::Grid | Level::Block | Level::Thread | Level::Lane => 1,
     }
 }
 

@@ -20,8 +20,8 @@ use litz_ir::schedule::{Holds, Layout, Local, LocalSpace, LoopKind, Part};
 use litz_ir::target::{Gpu, Level, Target, Team};
 use litz_sym::{Expr, Rel, Sym};
 
-/// An access of private memory.
-struct Use<'a> {
+/// An access of memory that a kernel declares.
+pub(super) struct Use<'a> {
     nest: &'a Nest,
     place: Occurrence,
     /// The element, in terms of the nest's axes.
@@ -36,6 +36,28 @@ enum How {
     Store,
     /// Combines what lanes have.
     Merge,
+}
+
+impl Use<'_> {
+    /// Whether it changes the element.
+    pub(super) fn is_store(&self) -> bool {
+        self.how == How::Store
+    }
+
+    /// The number of the leaf that it is of.
+    pub(super) fn leaf(&self) -> Option<usize> {
+        self.place.leaf
+    }
+
+    /// The loops around, outermost first.
+    pub(super) fn path(&self) -> &[Around] {
+        &self.place.path
+    }
+
+    /// The loops around that are inside of the declaration of that number.
+    pub(super) fn path_within(&self, number: usize) -> &[Around] {
+        &self.place.path[loops_around(number, &self.place)..]
+    }
 }
 
 impl<'a> Verifier<'a> {
@@ -208,10 +230,7 @@ impl<'a> Verifier<'a> {
             if local.space.is_shared() {
                 continue;
             }
-            let uses = match &local.holds {
-                Holds::Buffer(_) | Holds::Copy { .. } => self.uses_of_buffer(number),
-                Holds::Accumulator(nest) => self.uses_of_accumulators(number, nest),
-            };
+            let uses = self.uses_of(number);
             if let Some((why, site)) = self.foreign(number, &uses) {
                 let (Holds::Buffer(name) | Holds::Copy { name, .. } | Holds::Accumulator(name)) =
                     &local.holds;
@@ -294,18 +313,16 @@ impl<'a> Verifier<'a> {
 
     /// The loops over levels between the declaration of private memory and what stores to it first: each of their iterations has
     /// elements of its own.
-    pub(super) fn levels_of_owner(&self, local: &Local, number: usize) -> Vec<Axis> {
-        let uses = match &local.holds {
-            Holds::Buffer(_) | Holds::Copy { .. } => self.uses_of_buffer(number),
-            Holds::Accumulator(nest) => self.uses_of_accumulators(number, nest),
-        };
-        let Some(Use { place, .. }) = uses.into_iter().find(|used| used.how == How::Store) else {
+    pub(super) fn levels_of_owner(&self, number: usize) -> Vec<Axis> {
+        let Some(Use { place, .. }) = self.uses_of(number).into_iter().find(|used| used.how == How::Store)
+        else {
             return Vec::new();
         };
         place.path[loops_around(number, &place)..].iter().filter_map(level_of).map(|level| level.1).collect()
     }
 
-    fn uses_of_buffer(&self, number: usize) -> Vec<Use<'a>> {
+    /// The accesses of the memory of that number, which holds a buffer.
+    pub(super) fn uses_of_buffer(&self, number: usize) -> Vec<Use<'a>> {
         let mut uses = Vec::new();
         for (stmt, places) in self.loops.stmts.iter().zip(&self.placed) {
             let Stmt::Nest(nest) = stmt else { continue };
@@ -330,8 +347,16 @@ impl<'a> Verifier<'a> {
         uses
     }
 
+    /// The accesses of the memory of that number.
+    pub(super) fn uses_of(&self, number: usize) -> Vec<Use<'a>> {
+        match &self.locals[number].0.holds {
+            Holds::Buffer(_) | Holds::Copy { .. } => self.uses_of_buffer(number),
+            Holds::Accumulator(nest) => self.uses_of_accumulators(number, nest),
+        }
+    }
+
     /// The innermost declaration of a buffer around a place.
-    fn declared_around(&self, place: &Occurrence, buf: Buf) -> Option<Declared> {
+    pub(super) fn declared_around(&self, place: &Occurrence, buf: Buf) -> Option<Declared> {
         let name = &self.loops.bufs[buf].name;
         let is_it = |declared: &&Declared| self.locals[declared.number].0.buffer() == Some(name);
         place.visible.iter().rev().find(is_it).copied()
@@ -445,7 +470,7 @@ impl<'a> Verifier<'a> {
 }
 
 /// How many of the loops around a place are around the declaration of that number.
-fn loops_around(number: usize, place: &Occurrence) -> usize {
+pub(super) fn loops_around(number: usize, place: &Occurrence) -> usize {
     place.visible.iter().find(|declared| declared.number == number).map_or(0, |declared| declared.loops)
 }
 

@@ -12,6 +12,7 @@ mod example;
 mod intervals;
 mod levels;
 mod memory;
+mod pipelines;
 mod points;
 mod problem;
 mod proofs;
@@ -54,7 +55,7 @@ use proofs::Proofs;
 /// `capacity.rs`.
 ///
 /// Slugs: `wrong-program`, `duplicate-name`, `duplicate-symbol`, `undeclared-symbol`, `negative-size`, `zero-divisor`, `zero-grain`,
-/// `zero-lanes`, `wrong-lanes`, `no-instruction`, `wrong-level`, `level-order`, `level-width`, `foreign-memory`, `symbolic-unroll`, `unknown-nest`, `unknown-statement`, `wrong-part`, `duplicate-leaf`,
+/// `zero-lanes`, `wrong-lanes`, `no-instruction`, `wrong-level`, `level-order`, `level-width`, `no-pipeline`, `foreign-memory`, `symbolic-unroll`, `unknown-nest`, `unknown-statement`, `wrong-part`, `duplicate-leaf`,
 /// `missing-nest`, `missing-part`, `split-nest`, `unknown-axis`, `unbound-axis`, `axis-coverage`, `unmasked-point`, `repeated-leaf`,
 /// `statement-order`, `dependence`, `missing-accumulator`, `accumulator-scope`, `accumulator-point`, `merge-kind`,
 /// `shared-reduction`, `region-order`, `load-order`,
@@ -145,6 +146,7 @@ pub fn problems(schedule: &Schedule, loops: &Loops) -> Vec<Problem> {
         verifier.dependences(&spans);
         verifier.unwritten_elements();
         verifier.private_memories();
+        verifier.pipelines();
         verifier.capacities();
     }
     verifier.sites.of(verifier.report.diags)

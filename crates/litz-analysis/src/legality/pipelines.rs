@@ -1,0 +1,141 @@
+//! Checks that a pipelined loop begins with copies which can be made ahead of it, in the background.
+//!
+//! What the loop begins with, up to the first tree that does something else, is started some iterations early. So it copies elements as they
+//! are, to shared memory that nothing outside of the loop touches and nothing behind the copies stores to, and what it copies the loop
+//! does not change.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use super::{Occurrence, Site, Verifier, Within};
+use litz_ir::Scalar;
+use litz_ir::loops::{Buf, InstOp, Nest, Stmt};
+use litz_ir::schedule::{KernelPlan, LocalSpace, LoopKind, Part, ScheduleStep, Tree};
+
+/// How many loops and leaves of a schedule are ahead of a tree.
+#[derive(Clone, Copy)]
+struct Ahead {
+    loops: usize,
+    leaves: usize,
+}
+
+/// A pipelined loop: its number, its leaves, and those of each tree that it begins with.
+struct Pipelined {
+    number: usize,
+    leaves: Range<usize>,
+    trees: Vec<Range<usize>>,
+}
+
+impl<'a> Verifier<'a> {
+    /// Checks all pipelined loops of a schedule whose points are those of its nests.
+    pub(super) fn pipelines(&mut self) {
+        let mut ahead = Ahead { loops: 0, leaves: 0 };
+        let mut problems = Vec::new();
+        for (step, of_step) in self.schedule.steps.iter().enumerate() {
+            let ScheduleStep::Kernel(plan) = of_step else {
+                continue;
+            };
+            for found in pipelined(plan, &mut ahead) {
+                if let Some(why) = self.no_pipeline(&found) {
+                    let site = Site { step, within: Some(Within::Loop(found.number)) };
+                    problems.push((format!("kernel @{}: {why}", plan.name), Some(site)));
+                }
+            }
+        }
+        self.fail_all("no-pipeline", problems);
+    }
+
+    /// Why nothing of the loop can be made ahead.
+    fn no_pipeline(&self, found: &Pipelined) -> Option<String> {
+        let mut leaves: HashMap<usize, (&'a Nest, &Occurrence)> = HashMap::new();
+        for (stmt, places) in self.loops.stmts.iter().zip(&self.placed) {
+            let Stmt::Nest(nest) = stmt else { continue };
+            let own = places.iter().filter_map(|place| Some((place.leaf?, place)));
+            leaves.extend(
+                own.filter(|own| found.leaves.contains(&own.0)).map(|(leaf, place)| (leaf, (nest, place))),
+            );
+        }
+        let copies = found.trees.iter().map(|tree| -> Option<Vec<usize>> {
+            tree.clone().map(|leaf| self.copied_ahead(*leaves.get(&leaf)?, &leaves, found)).collect()
+        });
+        let copies: Vec<Vec<usize>> = copies.take_while(Option::is_some).flatten().collect();
+        if copies.iter().all(Vec::is_empty) {
+            return Some(
+                "a pipeline begins with copies, to shared memory of its own, of what it does not store to"
+                    .to_owned(),
+            );
+        }
+        let end = copies.iter().map(Vec::len).sum::<usize>() + found.leaves.start;
+        let again = copies.iter().flatten().find(|&&number| {
+            self.uses_of_buffer(number)
+                .iter()
+                .any(|used| used.is_store() && used.leaf().is_some_and(|leaf| leaf >= end))
+        });
+        let name = |number: usize| self.locals[number].0.buffer().unwrap_or_default();
+        again.map(|&number| format!("a pipeline stores to `{}`, which it copies ahead", name(number)))
+    }
+
+    /// The number of the memory that a leaf copies to, if it can be run ahead of the loop that it is in.
+    fn copied_ahead(
+        &self,
+        (nest, place): (&Nest, &Occurrence),
+        leaves: &HashMap<usize, (&'a Nest, &Occurrence)>,
+        found: &Pipelined,
+    ) -> Option<usize> {
+        let [load, store] = &nest.body[..] else { return None };
+        let InstOp::Load { buf, guard, other, .. } = &load.op else { return None };
+        let InstOp::Store { buf: target, combine: None, .. } = &store.op else { return None };
+        let types = [buf, target].map(|&buf| self.loops.bufs[buf].dtype);
+        let is_zero = guard.is_empty() || *other == Scalar::zero(types[0]);
+        if place.part != Part::Whole || place.block.is_some() || types[0] != types[1] || !is_zero {
+            return None;
+        }
+        let number = self.declared_around(place, *target)?.number;
+        let is_own =
+            |used: &super::levels::Use<'a>| used.leaf().is_some_and(|leaf| found.leaves.contains(&leaf));
+        let is_shared = self.locals[number].0.space == LocalSpace::Shared;
+        if !is_shared || !self.uses_of_buffer(number).iter().all(is_own) {
+            return None;
+        }
+        let (source, held) = self.held(nest, place, *buf);
+        let stores_to = |source: Buf| {
+            leaves.values().any(|(nest, place)| {
+                let is_same =
+                    || self.declared_around(place, source).map(|d| d.number) == held.map(|d| d.number);
+                nest.writes().contains(&source) && is_same()
+            })
+        };
+        (!stores_to(source)).then_some(number)
+    }
+}
+
+/// The pipelined loops of a kernel, which so much is ahead of.
+fn pipelined(plan: &KernelPlan, ahead: &mut Ahead) -> Vec<Pipelined> {
+    ahead.loops += plan.grid.len();
+    let mut found = Vec::new();
+    plan.body.iter().for_each(|tree| gather(tree, ahead, &mut found));
+    found
+}
+
+fn gather(tree: &Tree, ahead: &mut Ahead, found: &mut Vec<Pipelined>) {
+    let number = ahead.loops;
+    match tree {
+        Tree::Leaf(_) => ahead.leaves += 1,
+        Tree::Local(_) => {}
+        Tree::If { .. } => {
+            tree.blocks().into_iter().flatten().for_each(|tree| gather(tree, ahead, found));
+        }
+        Tree::Loop { kind, body, .. } => {
+            ahead.loops += 1;
+            let (first, mut trees) = (ahead.leaves, Vec::new());
+            for tree in body {
+                let start = ahead.leaves;
+                gather(tree, ahead, found);
+                trees.extend((!matches!(tree, Tree::Local(_))).then_some(start..ahead.leaves));
+            }
+            if matches!(kind, LoopKind::Pipeline { .. }) {
+                found.push(Pipelined { number, leaves: first..ahead.leaves, trees });
+            }
+        }
+    }
+}
