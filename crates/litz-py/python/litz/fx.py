@@ -480,7 +480,7 @@ class _Converter(Writer):
             self.viewed[node] = node
             return
         views = (self.viewed[of] for of in source.all_input_nodes if self.memory.get(of) == self.memory[node])
-        self.viewed[node] = next(views, None) or self.viewed.get(_operand_of_view(source), node)
+        self.viewed[node] = next(views, None) or self.viewed.get(operand_of_view(source), node)
 
     def _output(self, node):
         """Writes the line with the results of the text; what each value is that the graph returns, for `Converted.returned`."""
@@ -605,7 +605,7 @@ def writes_to(user, node) -> bool:
     return any(value is node and argument.alias_info is not None and argument.alias_info.is_write for argument, value in given)
 
 
-def _operand_of_view(node):
+def operand_of_view(node):
     """What a node is a view of, as its operator's schema says; none where it is no view. A pass of PyTorch's gives values that it computes in another
     way storages of their own, and leaves views of them as they were.
     """

@@ -1,8 +1,10 @@
 """Splits AOTAutograd's joint graphs into forward and backward graphs, and keeps what is to be known of the one to compile the other."""
 
+import operator
+
 import torch
 
-from .fx import Converted, drops_nothing
+from .fx import Converted, drops_nothing, operand_of_view
 from .writer import val
 
 
@@ -61,8 +63,17 @@ def _saved_alone(forward, backward, num_fwd_outputs) -> frozenset:
         # Tracing does not say what shares memory with them.
         return frozenset()
     seen = [*forward.graph.find_nodes(op="placeholder"), *constants, *given, *backward.graph.output_node().args[0]]
-    storages = {None, *map(_storage, seen)}
-    return frozenset(node.name for node in saved if _storage(node) not in storages)
+    storages = {None}.union(*map(_storages, seen))
+    return frozenset(node.name for node in saved if storages.isdisjoint(_storages(node)))
+
+
+def _storages(node) -> set:
+    """What the elements of a value may be in: its storage, and those of what it is a view of, which tracing may say are others."""
+    storages = set()
+    while isinstance(node, torch.fx.Node):
+        storages.add(_storage(node))
+        node = operand_of_view(node.args[0] if node.target is operator.getitem else node)
+    return storages
 
 
 def _attribute(module, node):

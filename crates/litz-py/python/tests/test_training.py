@@ -244,6 +244,33 @@ def test_saved_tensors_that_others_have_stay_as_they_are():
         same(gradient, torch.autograd.grad(f(x)[1].sum(), x)[0])
 
 
+@each(
+    itself=lambda v: v,
+    squeezed=lambda v: v.squeeze(-2),
+    element=lambda v: v[..., 0],
+    transposed=lambda v: v.mT,
+    part_of_a_part=lambda v: v[1:].t()[:2],
+    one_of_several=lambda v: v.unbind(0)[1],
+    all_of_several=lambda v: v.split(2),
+)
+def test_results_that_see_what_is_saved(f):
+    """Arithmetic with an element of a tensor is written anew by PyTorch, which does not tell that the results lie in memory that is saved."""
+
+    def shifted(x, y):
+        v = x - y.amax().item()
+        seen = f(v)
+        return v * v, *(seen if isinstance(seen, tuple) else (seen,))
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        fast, x, y = compiled(shifted), randn(4, 3, requires_grad=True), randn(5)
+        for _ in range(2):
+            results = fast(x, y)
+            before = [result.detach().clone() for result in results]
+            (gradient,) = torch.autograd.grad(sum(result.sum() for result in results), x)
+            same([result.detach().clone() for result in results], before)
+            same(gradient, torch.autograd.grad(sum(result.sum() for result in shifted(x, y)), x)[0])
+
+
 def test_two_backward_passes_through_one_graph():
     x = randn(4, requires_grad=True)
     y = compiled(lambda x: x.sin() * x)(x)
