@@ -257,6 +257,10 @@ class _Converter(Writer):
                 self.rows[stride] = step if self.rows.get(stride, step) == step else stride
             step = step * size
 
+    def steps(self, node) -> dict:
+        """What symbols stand for in strides of a node's results."""
+        return self.rows if self.viewed.get(operand_of_view(node)) in self.copied else {}
+
     def _missing_numbers(self):
         """Takes integers that no node uses and whose symbols the text has, such as a stride of an argument that is no product of sizes and that a
         view of it has, too.

@@ -72,6 +72,9 @@ def facts(shape_env, symbols) -> list[str]:
     for symbol in sorted(symbols.used, key=lambda symbol: symbol.name):
         line = f"sym {expression(symbol)}"
         expr = made.get(symbol)
+        while expr is not None and not made.keys().isdisjoint(expr.free_symbols):
+            # PyTorch knows nothing of symbols that are made here.
+            expr = expr.xreplace(made)
         symbol = symbols.origins.get(symbol, symbol)
         known = shape_env.var_to_range.get(symbol) if expr is None else shape_env.bound_sympy(expr)
         if known is not None:

@@ -115,17 +115,17 @@ class Writer:
         """The text of an integer."""
         return self.symbols.integer(self.symbols.expr(value))
 
-    def _stride(self, value) -> str:
+    def _stride(self, value, steps) -> str:
         """The text of a stride. PyTorch's strides are products of sizes that count as 1 at least, for tensors without elements. Litz's are plain
         products, as strides of tensors without elements do not matter.
         """
-        return self.symbols.integer(at_least_one(self.symbols.expr(value)).xreplace(self.rows))
+        return self.symbols.integer(at_least_one(self.symbols.expr(value)).xreplace(steps or {}))
 
-    def type(self, value) -> str:
-        """The text of a value's type."""
+    def type(self, value, steps=None) -> str:
+        """The text of a value's type. Of strides, `steps` says what stands for some symbols."""
         if isinstance(value, torch.Tensor):
             sized = self.row_major(value)
-            strides = ", ".join(self._stride(stride) for stride in value.stride())
+            strides = ", ".join(self._stride(stride, steps) for stride in value.stride())
             return sized + (f"{{{strides}}}" if strides else "")
         if isinstance(value, (torch.SymBool, bool)):
             return "bool"
@@ -150,9 +150,9 @@ class Writer:
 
     def results(self, node) -> str:
         """The left side of a node's line. Results of a tuple that nothing uses have no names, unless they give symbols their values."""
-        value = val(node)
+        value, steps = val(node), self.steps(node)
         if not isinstance(value, (list, tuple)):
-            return f"%{self.name(node)}: {self.type(value)} = "
+            return f"%{self.name(node)}: {self.type(value, steps)} = "
         used = {user.args[1] for user in node.users if user.target is operator.getitem}
         whole = any(user.target is not operator.getitem for user in node.users)
         self.parts[node], texts = {}, []
@@ -163,7 +163,7 @@ class Writer:
                 continue
             name = f"{self.name(node)}.{index}"
             self.parts[node][index] = name
-            texts.append(f"%{name}: {self.type(part)}")
+            texts.append(f"%{name}: {self.type(part, steps)}")
         return ", ".join(texts) + " = " if texts else ""
 
     def arguments(self, schema, given, keywords):

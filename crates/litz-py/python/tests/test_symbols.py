@@ -281,6 +281,26 @@ def test_rows_with_gaps_of_any_size(f):
     shapes(f, (randn(8, 12)[:, :6],), (randn(9, 11)[:, 2:9],), dynamic=True)
 
 
+def padded_and_repeated(x):
+    padded = F.pad(x[x.shape[0] // 2 :], (1, 0))
+    return padded.repeat(2, 2, 2), padded[...].sin_()
+
+
+@each(
+    columns=lambda x: x[1::3][..., 0].logsumexp((0, -1)),
+    halves=padded_and_repeated,
+)
+def test_sizes_that_a_backward_graph_is_given_as_other_numbers(f):
+    """Which are strides of a tensor, too, or follow from a number in the place of theirs."""
+    fast = compiled(f, dynamic=True)
+    for sizes in ((4, 4, 4), (6, 3, 3), (2, 2, 2), (3, 5, 5)):
+        one, other = (randn(sizes, generator=torch.Generator().manual_seed(3)).requires_grad_() for _ in range(2))
+        for call, x in ((fast, one), (f, other)):
+            results = call(x)
+            sum(result.square().sum() for result in (results if isinstance(results, tuple) else (results,))).backward()
+        same(one.grad, other.grad)
+
+
 @pytest.mark.eager_graphs("the memory of an input whose strides no size gives")
 @each(
     whole=lambda x: x.as_strided((2, 3), (x.stride(0), 1)) + 1,
