@@ -28,11 +28,18 @@ def _decomposed(op, rule, made_of):
     return decomposition
 
 
+def _form(x):
+    """The memory format of a tensor as normalisations see it, which overlook dimensions of one element."""
+    forms = (torch.contiguous_format, *{4: (torch.channels_last,), 5: (torch.channels_last_3d,)}.get(x.dim(), ()))
+    held = (form for form in forms if is_contiguous_for_memory_format(x, memory_format=form))
+    return next(held, None) or suggest_memory_format(x)
+
+
 def _in_form(*positions, form=None):
     """Results have the memory format of the last one of the operands at these positions, or `form`. Tracing gives them all of its strides."""
 
     def rule(op, args, kwargs):
-        wanted = form or suggest_memory_format(args[positions[-1]])
+        wanted = form or _form(args[positions[-1]])
         has_format = lambda operand: is_contiguous_for_memory_format(operand, memory_format=wanted)
         if all(has_format(args[at]) for at in positions):
             return NotImplemented
@@ -60,11 +67,36 @@ def _elementwise(op, args, kwargs):
             return NotImplemented
         spread = lambda number, like: aten.copy.default(torch.empty_like(like), number)
         return op(one, spread(other, one), **kwargs) if one.dim() else op(spread(one, other), other, **kwargs)
-    if one.dim() != other.dim() or not all(map(is_known, one.shape, other.shape)) or all(map(is_known, one.stride(), other.stride())):
+    one, other = torch.broadcast_tensors(one, other)
+    if all(map(is_known, one.stride(), other.stride())):
         return NotImplemented
     strides = compute_elementwise_output_strides(one, other)
-    laid = lambda operand: aten.copy.default(torch.empty_strided(operand.shape, strides, dtype=operand.dtype, device=operand.device), operand)
-    return op(laid(one), laid(other), **kwargs)
+    return op(_laid(one, strides), _laid(other, strides), **kwargs)
+
+
+def _indexed(op, args, kwargs):
+    """Dimensions of one element lie where the strides of the operand and of the indices have them. Tracing asks the operand's alone."""
+    x, indices = args[0], list(args[1])
+    is_plain = any(is_known(size, 1) for size in x.shape) and all(index is None or index.dtype in (torch.int32, torch.int64) for index in indices)
+    if not is_plain or is_contiguous_for_memory_format(x, memory_format=torch.contiguous_format):
+        return NotImplemented
+    indices += [None] * (x.dim() - len(indices))
+    named = [dim for dim, index in enumerate(indices) if index is not None]
+    if named != [*range(named[0], named[-1] + 1)]:
+        order = [*named, *(dim for dim, index in enumerate(indices) if index is None)]
+        x, named = x.permute(order), [*range(len(named))]
+    given = torch.broadcast_tensors(*(index for index in indices if index is not None))
+    before, after = named[0], x.dim() - 1 - named[-1]
+    shape = (*x.shape[:before], *given[0].shape, *x.shape[x.dim() - after :])
+    strides = (*x.stride()[:before], *(0 for _ in given[0].shape), *x.stride()[x.dim() - after :])
+    around = lambda index: index.reshape((1,) * before + tuple(index.shape) + (1,) * after).expand(shape)
+    laid = compute_elementwise_output_strides(x.as_strided(shape, strides), *map(around, given))
+    return _laid(aten.index.Tensor(args[0].contiguous(), args[1]), laid)
+
+
+def _laid(x, strides):
+    """A copy of a tensor with these strides."""
+    return aten.copy.default(torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device), x)
 
 
 def _padded(op, args, kwargs):
@@ -101,6 +133,7 @@ RULES = {
     aten.native_batch_norm.default: _in_form(0),
     aten.native_batch_norm_backward.default: _in_form(0, 1),
     aten.log_sigmoid_forward.default: _in_form(0, form=torch.contiguous_format),
+    aten.index.Tensor: _indexed,
     aten.index_fill.int_Scalar: _dense,
     aten.index_fill.int_Tensor: _dense,
     aten.constant_pad_nd.default: _padded,

@@ -175,6 +175,47 @@ def test_empty_strided(shape, stride):
     check(f, randn(()))
 
 
+@pytest.mark.parametrize("is_first", [False, True])
+@pytest.mark.parametrize("name", ["copysign", "heaviside", "hypot", "logaddexp", "logaddexp2", "maximum"])
+@pytest.mark.parametrize("shape", [(4,), (1, 4), (5, 1), (2, 1, 1), (2, 1, 1, 4)])
+def test_an_operand_that_is_spread(name, shape, is_first):
+    def apply(x, other):
+        return getattr(torch, name)(*((other, x) if is_first else (x, other)))
+
+    args = randn(2, 4, 5).mT, randn(shape)
+    found, wanted = compiled(apply)(*args), apply(*args)
+    same(found, wanted)
+    assert found.stride() == wanted.stride()
+
+
+@each(
+    first=lambda x, at: x[at],
+    second=lambda x, at: x[:, at],
+    third=lambda x, at: x[:, :, at],
+    last=lambda x, at: x[..., at],
+    two=lambda x, at: x[:, at, at],
+    two_apart=lambda x, at: x[:, at, :, at],
+    rows=lambda x, at: x[:, at[:, None], torch.tensor([0, 0])],
+)
+@pytest.mark.parametrize("shape", [(4, 2, 1, 2), (4, 1, 2, 2), (1, 2, 4, 1)])
+@pytest.mark.parametrize("order", [(2, 1, 0, 3), (3, 0, 2, 1), (1, 3, 2, 0)])
+def test_dimensions_of_one_element_that_are_indexed(f, shape, order):
+    """Where a stride of such a dimension has a say in the order of others."""
+    x, at = randn(shape).permute(order), torch.zeros(3, dtype=torch.int64)
+    found, wanted = compiled(f)(x, at), f(x, at)
+    same(found, wanted)
+    significant = lambda of: [stride for size, stride in zip(of.shape, of.stride()) if size > 1]
+    assert significant(found) == significant(wanted)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("shape, order", [((4, 2, 1, 2), (2, 3, 0, 1)), ((4, 2, 2, 1), (3, 2, 0, 1)), ((3, 4, 2, 1, 2), (3, 4, 0, 1, 2)), ((2, 4, 1, 3), (0, 2, 1, 3))])
+def test_a_batch_norm_of_one_image(shape, order, training):
+    """Whose stride does not tell whether its channels are last."""
+    x = randn(shape).permute(order)
+    check(lambda x, m, v: F.batch_norm(x, None if training else m, None if training else v, training=training), x, torch.zeros(x.shape[1]), torch.ones(x.shape[1]))
+
+
 def test_overlapping_results_of_as_strided():
     check(lambda x: (x * 2).as_strided((3, 3), (1, 1)), randn(5))
 
