@@ -13,6 +13,13 @@ import torch.ao.quantization.fx._decomposed  # registers operators
 here = pathlib.Path(__file__).parent
 lines = [str(schema) for schema in torch._C._jit_get_all_schemas()]
 
+# Operators that earlier releases have.
+earlier = [
+    "aten::cholesky(Tensor self, bool upper=False) -> Tensor",
+    "aten::qr(Tensor self, bool some=True) -> (Tensor Q, Tensor R)",
+]
+lines += earlier
+
 # Operators of other libraries. Instead of the number of an element type, nothing stands for f32.
 lines += [
     # Operators that call graphs. Each of their lists of results is a result for each item.
@@ -29,6 +36,9 @@ lines += [
     # The norm of training, with new running statistics.
     "litz::instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, bool use_input_stats, "
     "float momentum, float eps) -> (Tensor, Tensor running_mean_out, Tensor running_var_out)",
+    # The operand's memory with other sizes.
+    "litz::resized(Tensor(a) self, SymInt[] size, *, MemoryFormat? memory_format=None) -> Tensor(a)",
+    "litz::resized_as(Tensor(a) self, Tensor the_template, *, MemoryFormat? memory_format=None) -> Tensor(a)",
     # Factors whose signs are nobody's.
     "litz::svd(Tensor A) -> (Tensor U, Tensor S, Tensor Vh)",
     "litz::eigh(Tensor self) -> (Tensor eigenvalues, Tensor eigenvectors)",
@@ -73,7 +83,7 @@ if missing:
 def tags(name):
     """The tags of PyTorch's own operators; those of other libraries have none."""
     namespace, base, overload = qualified(name).split(".")
-    if namespace not in ("aten", "prims"):
+    if namespace not in ("aten", "prims") or known[qualified(name)] in earlier:
         return ""
     found = {tag.name for tag in getattr(getattr(getattr(torch.ops, namespace), base), overload).tags}
     kept = sorted(found & {"nondeterministic_seeded", "maybe_aliasing_or_mutating"})

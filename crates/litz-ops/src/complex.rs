@@ -10,6 +10,7 @@ use crate::def::{DecomposeFn, OpDef, Rule};
 use crate::error::OpError;
 use crate::layout::is_overlapping;
 use crate::promote::real_of;
+use crate::traits::Complex;
 use litz_ir::Dtype;
 use litz_ir::dtype::Kind;
 use litz_ir::graph::{Arg, Float, Graph, Node, TensorType, Type, Value, ValueData};
@@ -25,30 +26,6 @@ type Found = Result<Vec<Value>, OpError>;
 
 /// Makes a complex tensor of its parts.
 const COMPLEX: &str = "aten.complex.default";
-
-/// Operators that are lowered for complex numbers as they are, besides views.
-const LOWERED: [&str; 9] = [
-    COMPLEX,
-    "aten._fft_c2c.default",
-    "aten._fft_c2r.default",
-    "aten._fft_r2c.default",
-    "aten.as_strided.default",
-    "aten.imag.default",
-    "aten.real.default",
-    "aten.view_as_complex.default",
-    "aten.view_as_real.default",
-];
-
-/// Copies, which lowering does where the element type stays.
-const COPIES: [&str; 7] = [
-    "aten._to_copy.default",
-    "aten.clone.default",
-    "aten.contiguous.default",
-    "aten.to.dtype",
-    "aten.to.dtype_layout",
-    "aten.type_as.default",
-    "prims.convert_element_type.default",
-];
 
 /// The element types of the tensors of a node.
 fn dtypes<'a>(
@@ -71,11 +48,13 @@ pub(crate) fn is_complex(node: &Node, values: &IdTable<Value, ValueData>) -> boo
 
 /// Whether lowering takes the complex operands and results of a node: it moves numbers, takes them apart or calls a routine.
 pub(crate) fn is_lowered(def: &OpDef, node: &Node, values: &IdTable<Value, ValueData>) -> bool {
-    let name = node.op.as_str();
     let is_held = |dtype: Dtype| dtype != Dtype::C128;
-    let moves = matches!(def.rule, Rule::View | Rule::Drop) || LOWERED.contains(&name);
-    let copies = COPIES.contains(&name) && dtypes(node, values).all(|dtype| dtype == Dtype::C64);
-    (moves || copies) && dtypes(node, values).all(is_held)
+    let takes = match def.traits.complex {
+        Complex::Lowered => true,
+        Complex::Copied => dtypes(node, values).all(|dtype| dtype == Dtype::C64),
+        Complex::ByRule | Complex::Rewritten => matches!(def.rule, Rule::View | Rule::Drop),
+    };
+    takes && dtypes(node, values).all(is_held)
 }
 
 /// How a node of complex numbers is written with their parts, if there is a rule.
@@ -92,22 +71,14 @@ pub(crate) fn rule(def: &OpDef, node: &Node, graph: &Graph, parts: &Parts) -> Op
         let shares = node.outputs.iter().flatten().any(|&value| overlaps(value));
         return (is_made && !shares).then_some(by_parts as DecomposeFn);
     }
-    if COPIES.contains(&def.name) {
+    if def.traits.complex == Complex::Copied {
         return dtypes(node, values).any(|dtype| dtype != Dtype::C64).then_some(convert as DecomposeFn);
     }
     let own = RULES.iter().find(|(name, _)| *name == def.name).map(|(_, rule)| *rule);
     own.or(match def.rule {
-        Rule::Decompose(rewrite) if is_general(def.name) => Some(rewrite),
+        Rule::Decompose(rewrite) if def.traits.complex == Complex::Rewritten => Some(rewrite),
         _ => None,
     })
-}
-
-/// Whether the decomposition of an operator holds for complex numbers as well: it makes them of real ones, moves them, or is a
-/// transform.
-fn is_general(name: &str) -> bool {
-    ["aten.polar.default", "aten.stft.default"].contains(&name)
-        || name.contains("_copy.")
-        || name.starts_with("aten.fft_")
 }
 
 /// What a node adds to the parts that are known.

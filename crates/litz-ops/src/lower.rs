@@ -619,8 +619,8 @@ impl<'a> Lower<'a> {
             return self.apply(node);
         }
         let by_host = Node { form: Form::Host, ..node.clone() };
-        let is_faster_there = table.op(name).is_some_and(|op| op.def.traits.is_faster_on_host);
-        if let Some(hosted) = table.hosted(&by_host).filter(|_| is_faster_there) {
+        let is_theirs = table.op(name).is_some_and(|op| op.def.traits.prefers_host);
+        if let Some(hosted) = table.hosted(&by_host).filter(|_| is_theirs) {
             return self.host(node, &hosted);
         }
         let (stmts, facts) = (self.loops.stmts.len(), self.loops.facts.clone());

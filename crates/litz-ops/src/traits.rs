@@ -42,8 +42,11 @@ pub struct OpTraits {
     pub updates: Option<Updates>,
     /// How it is written where there is a seed for its random numbers.
     pub seeded: Option<DecomposeFn>,
-    /// A host that has it runs it, as it has instructions for it that Litz does not use yet.
-    pub is_faster_on_host: bool,
+    /// What it does with complex numbers, besides what the rules for their parts say.
+    pub complex: Complex,
+    /// A host that has it runs it: it has instructions for it that Litz does not use yet, or chooses what is free, such as signs of
+    /// vectors, as eager mode does.
+    pub prefers_host: bool,
 }
 
 /// New contents of arguments, which another operator returns behind the results.
@@ -96,6 +99,19 @@ pub enum Devices {
     Of(&'static str),
 }
 
+/// How an operator on complex numbers is computed, where that is not by rules for their parts ([`crate::complex`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Complex {
+    /// By a rule, if there is one; a view moves them as they are.
+    ByRule,
+    /// It is lowered for them as it is: it puts them together, takes them apart, or calls a routine.
+    Lowered,
+    /// It copies, which lowering does where the element type stays; else it converts parts.
+    Copied,
+    /// Its decomposition holds for them as well: it makes them of real ones, moves them, or is a transform.
+    Rewritten,
+}
+
 /// An operator's part in rewrites that are about a kind of operator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
@@ -127,7 +143,8 @@ impl OpTraits {
         scatter: None,
         updates: None,
         seeded: None,
-        is_faster_on_host: false,
+        complex: Complex::ByRule,
+        prefers_host: false,
     };
 }
 
@@ -181,9 +198,15 @@ impl OpDef {
         self
     }
 
+    /// What it does with complex numbers.
+    pub const fn complex(mut self, complex: Complex) -> OpDef {
+        self.traits.complex = complex;
+        self
+    }
+
     /// A host that has it runs it.
-    pub const fn faster_on_host(mut self) -> OpDef {
-        self.traits.is_faster_on_host = true;
+    pub const fn prefers_host(mut self) -> OpDef {
+        self.traits.prefers_host = true;
         self
     }
 

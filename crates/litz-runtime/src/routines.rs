@@ -8,6 +8,8 @@ mod fourier;
 mod fresh;
 mod gamma;
 #[cfg(feature = "linalg")]
+mod ldl;
+#[cfg(feature = "linalg")]
 mod linear;
 mod nms;
 mod nonzero;
@@ -49,6 +51,7 @@ pub type Routine = fn(&[Read<'_>], &mut [Write<'_>], &[i64]) -> Result<(), RunEr
 /// | `nms` | boxes, i64 order, f64 threshold | i64 places, i64 count | boxes |
 /// | `nonzero` | bool mask | i64 places, i64 count | elements |
 /// | `sort` | x | sorted values, i64 positions | outer, length, inner, descending |
+/// | `sort_rows` | x | i64 rows in order | rows, elements of each |
 /// | `topk` | x | k values, i64 positions | outer, length, inner, k, largest |
 ///
 /// Buffers have shape `[outer, length, inner]` (`[outer, k, inner]`); the middle dimension is sorted, stably, NaN
@@ -62,6 +65,7 @@ const ROUTINES: &[(&str, Routine)] = &[
     ("nms", nms::nms),
     ("nonzero", nonzero::nonzero),
     ("sort", sort::sort),
+    ("sort_rows", sort::sort_rows),
     ("topk", sort::topk),
 ];
 

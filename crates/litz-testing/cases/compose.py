@@ -164,3 +164,9 @@ for x in (rand(3, 4) > 0.5, whole(3, 4).to(torch.int8)):
 for x in (rand(3) > 2, rand(3) < 2, rand(0) > 0, rand(2, 3) > 0.5):
     case(aten._is_all_true.default, x)
     case(aten._is_any_true.default, x)
+
+# Truth values have terms or have none; factors of integers are whole.
+truth = torch.tensor([[True, False], [False, False], [True, True]])
+for beta, alpha in ((1, 1), (0, 1), (1, 0), (True, False)):
+    case(aten.addr.default, truth, truth[:, 0].clone(), truth[2].clone(), beta=beta, alpha=alpha)
+case(aten.addbmm.default, whole(2, 3), whole(2, 2, 4), whole(2, 4, 3), beta=2, alpha=-3)

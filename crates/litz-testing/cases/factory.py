@@ -37,3 +37,15 @@ for f in (aten.tril_indices, aten.triu_indices):
     case(f.default, 5, 2, -3)
 case(aten.empty_strided.default, [0, 3], [1, 2])
 case(aten.new_empty_strided.default, rand(2, dtype=bf16), [0, 3], [1, 2])
+
+# Integers: ends lose their fractions, and what lies between is found in f64.
+for dtype in (torch.int64, torch.uint8, torch.int8):
+    case(aten.linspace.default, 1.9, 9.9, 6, dtype=dtype)
+    case(aten.linspace.default, 100, 0, 7, dtype=dtype)
+    case(aten.linspace.Tensor_Tensor, torch.tensor(1.9), torch.tensor(9.9), 6, dtype=dtype)
+    case(aten.linspace.Tensor_Scalar, torch.tensor(3), 7.5, 1, dtype=dtype)
+    case(aten.logspace.default, 0, 4, 5, 3.0, dtype=dtype)
+    case(aten.logspace.Tensor_Tensor, torch.tensor(0.5), torch.tensor(6.9), 7, 2.0, dtype=dtype)
+case(aten.linspace.default, 0, 2**40 + 1, 5, dtype=torch.int64)
+case(aten.linspace.Scalar_Tensor, 3, torch.tensor(7), 0, dtype=torch.int64)
+case(aten.logspace.default, -2, 2, 5, dtype=torch.int64)

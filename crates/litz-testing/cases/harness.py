@@ -79,6 +79,7 @@ def case(op, *args, keep=None, **kwargs):
         out.append(f"arg {text}")
     results = op(*args, **kwargs)
     results = results if isinstance(results, (list, tuple)) else [results]
+    results = [x for r in results for x in (r if isinstance(r, (list, tuple)) else [r])]
     given = [r for r in results if r is not None]
     for r in results[:keep]:
         tensor("result", torch.empty(0, dtype=given[0].dtype) if r is None else r)

@@ -31,3 +31,13 @@ case(aten.index_copy.default, rand(4, 3), 0, torch.tensor([3, 1]), rand(2, 3))
 case(aten.index_add.default, rand(4, 3), 1, torch.tensor([0, 2, 0]), rand(4, 3), alpha=0.5)
 # Positions of which there are none have any type.
 case(aten.gather.default, rand(5), 0, torch.zeros(0, dtype=torch.uint8))
+
+# A value that is added wherever a mask holds.
+mask = torch.tensor([True, False, True, False])
+for dtype in (f32, f64, bf16, torch.int64, torch.uint8):
+    x = rand(4, 3).to(dtype) if dtype.is_floating_point else whole(4, 3, lo=0).to(dtype)
+    for values in (x[0].clone(), x[0, 0].clone(), x[:1].clone()):
+        case(aten.index_put.default, x, [mask], values, True)
+case(aten.index_put.default, rand(4, 3) > 0, [mask], torch.tensor([True, False, True]), True)
+case(aten.index_put.default, torch.tensor([NAN, 1.0, INF]), [torch.tensor([True, True, False])], torch.tensor(-INF), True)
+case(aten.index_put.default, torch.zeros(0, 3), [torch.zeros(0, dtype=torch.bool)], torch.tensor(1.0), True)

@@ -33,3 +33,13 @@ case(aten.trapezoid.dx, rand(3, 2), dim=0)
 # Nothing but vectors without elements.
 case(aten.cat.default, [torch.zeros(0), torch.zeros(0)])
 case(aten.cat.default, [torch.zeros(0), torch.zeros(0, dtype=torch.int64)], -1)
+
+# Any number of elements in a row.
+case(aten.combinations.default, rand(3), 1)
+case(aten.combinations.default, rand(5), 3)
+case(aten.combinations.default, whole(3), 4, True)
+case(aten.combinations.default, torch.tensor([NAN, 1.0, INF]), 3)
+case(aten.combinations.default, rand(2), 3)
+case(aten.combinations.default, rand(2), 0)
+case(aten.combinations.default, torch.zeros(0), 2, True)
+case(aten.combinations.default, torch.zeros(0), 2)

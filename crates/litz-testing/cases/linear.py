@@ -140,3 +140,26 @@ for shape in ((2, 0, 3), (2, 3, 0), (0, 0)):
     case(aten.linalg_pinv.atol_rtol_tensor, x)
     case(aten.linalg_matrix_rank.atol_rtol_tensor, x)
     case(aten.linalg_cond.default, x)
+
+# Indefinite matrices: pivots of one and of two rows.
+for dtype in (f32, f64):
+    x = rand(2, 5, 5, dtype=dtype)
+    a = x + x.mT
+    case(aten.linalg_ldl_factor.default, a)
+    case(aten.linalg_ldl_factor_ex.default, torch.tensor([[0.0, 2.0, 1.0], [2.0, 0.0, 3.0], [1.0, 3.0, 0.0]], dtype=dtype))
+    factors, pivots = torch.linalg.ldl_factor(a)
+    case(aten.linalg_ldl_solve.default, factors, pivots, rand(2, 5, 3, dtype=dtype))
+    case(aten.linalg_ldl_solve.default, factors[0], pivots[0], rand(2, 5, 1, dtype=dtype))
+case(aten.linalg_ldl_factor_ex.default, torch.zeros(2, 2))
+case(aten.linalg_ldl_factor.default, torch.zeros(0, 0))
+case(aten.linalg_ldl_factor.default, torch.zeros(2, 0, 0))
+# Nothing has no values, and any basis.
+case(aten.linalg_eigvalsh.default, torch.zeros(2, 0, 0))
+case(aten.linalg_eigh.default, torch.zeros(0, 0))
+case(aten.linalg_svdvals.default, torch.zeros(3, 0))
+case(aten.linalg_svd.default, torch.zeros(3, 0))
+case(aten.linalg_svd.default, torch.zeros(0, 2, 2))
+case(aten._linalg_svd.default, rand(3, 2), False, False)
+case(aten._linalg_eigh.default, positive(3), "L", False)
+case(aten.svd.default, rand(3, 2, dtype=f64), True, False)
+case(aten.svd.default, rand(3, 2, dtype=f64), False, False)

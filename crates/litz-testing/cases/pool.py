@@ -82,3 +82,10 @@ for dtype in (f32, f64):
         for batch in ((2, 3), (3,), (0, 3)):
             numbers = rand(*batch, len(size), dtype=dtype, lo=0, hi=8)
             case(op, rand(*batch, *size, dtype=dtype), kernel, out, numbers if len(batch) == 2 else numbers[None])
+
+# In half types the places are rounded after each step.
+for dtype in (f16, bf16):
+    for size, out in ((37, 29), (300, 211)):
+        numbers = (torch.arange(4.0).reshape(1, 2, 2) * 0.21 + 0.1).to(dtype)
+        image = (torch.arange(2.0 * size * 3).reshape(1, 2, size, 3) * 7 % 251).to(dtype)
+        case(aten.fractional_max_pool2d.default, image, (2, 2), (out, 2), numbers)

@@ -85,3 +85,17 @@ for kind in "tuvw":
     case(f.default, (x + 1) / 2, n)
     case(f.n_scalar, rand(3), 4)
     case(f.x_scalar, 0.25, whole(3, lo=0))
+
+# Odd polynomials are exactly 0 at 0.
+for kind in "tuvw":
+    case(getattr(aten, "special_chebyshev_polynomial_" + kind).default, torch.tensor([0.0, -0.0, 0.0, 0.0]), torch.tensor([1.0, 3.0, 4.0, 5.0]))
+# Divisors.
+for dtype in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
+    a, b = whole(7, dtype=dtype, lo=0 if dtype == torch.uint8 else -60, hi=60), whole(3, 7, dtype=dtype, lo=0 if dtype == torch.uint8 else -9)
+    for f in (aten.gcd, aten.lcm):
+        case(f.default, a, b)
+for dtype in (torch.int8, torch.int64):
+    least = torch.iinfo(dtype).min
+    case(aten.gcd.default, torch.tensor([least, least, 96, 0, least, 0], dtype=dtype), torch.tensor([96, 0, least, least, 3, 0], dtype=dtype))
+case(aten.lcm.default, torch.tensor([0, 0, 6], dtype=torch.int32), torch.tensor([0, 4, -4]))
+case(aten.gcd.default, torch.zeros(0, 2, dtype=torch.int64), torch.tensor(3))

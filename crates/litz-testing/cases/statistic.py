@@ -65,3 +65,16 @@ for reduce in ("sum", "mean", "max", "min", "prod"):
     case(aten.segment_reduce.default, x, reduce, offsets=torch.tensor([0, 2, 2, 6]), initial=1.5)
 case(aten.segment_reduce.default, rand(2, 4), "sum", lengths=torch.tensor([[1, 3], [2, 2]]), axis=1)
 case(aten.segment_reduce.default, torch.tensor([1.0, NAN, 2.0]), "max", lengths=torch.tensor([1, 2]))
+
+# Points.
+points = torch.tensor([[0.0, 1.0], [0.5, 3.0], [1.0, 3.0], [NAN, 2.0], [0.25, 1.5]])
+for weight in (None, rand(5)):
+    for density in (False, True):
+        case(aten.histogramdd.default, points, [2, 3], range=[0.0, 1.0, 1.0, 3.0], weight=weight, density=density)
+edges = [torch.tensor([0.0, 0.25, 0.75]), torch.tensor([1.0, 2.0, 3.0])]
+case(aten.histogramdd.TensorList_bins, points, edges)
+case(aten.histogramdd.TensorList_bins, points.double(), [edge.double() for edge in edges], weight=rand(5, dtype=f64))
+case(aten.histogramdd.default, points[:3], [3, 2])
+case(aten.histogramdd.int_bins, rand(2, 4, 3), 2)
+case(aten.histogramdd.default, torch.ones(3, 2), [1, 2])
+case(aten.histogram.bin_ct, torch.tensor([NAN, 1.0, 2.0]), 3, range=[1.0, 2.0])

@@ -4,7 +4,7 @@ use litz_sym::Expr;
 
 use super::Routine;
 
-/// Routines that apply a function to each element of contiguous buffers of f32 or f64: name and number of operands. Each takes
+/// Routines that apply a function to each element of contiguous buffers of f32 or f64, of `gcd` of i64: name and number of operands. Each takes
 /// the number of elements.
 pub const ELEMENTWISE: &[(&str, usize)] = &[
     ("airy_ai", 1),
@@ -18,6 +18,7 @@ pub const ELEMENTWISE: &[(&str, usize)] = &[
     ("bessel_y1", 1),
     ("gammainc", 2),
     ("gammaincc", 2),
+    ("gcd", 2),
     ("hermite_h", 2),
     ("hermite_he", 2),
     ("laguerre_l", 2),
@@ -27,10 +28,13 @@ pub const ELEMENTWISE: &[(&str, usize)] = &[
 ];
 
 /// Routines of linear algebra; the runtime says what they take.
-pub const LINEAR: [&str; 10] = [
+pub const LINEAR: [&str; 13] = [
     "cholesky",
     "eigen",
+    "eigen_general",
     "householder",
+    "ldl",
+    "ldl_solve",
     "lu",
     "lu_solve",
     "matrix_exp",
@@ -48,11 +52,15 @@ impl Routine {
     /// that no routine takes: the runtime refuses these by itself.
     ///
     /// Integers: `sort` takes outer, length, inner and direction, `topk`
-    /// outer, length, inner, k and direction, `nonzero` and those of [`ELEMENTWISE`] the number of elements, `nms` that of boxes; see the table of routines in `litz-runtime`.
+    /// outer, length, inner, k and direction, `sort_rows` rows and elements of each, `nonzero` and those of [`ELEMENTWISE`] the number of elements, `nms` that of boxes; see the table of routines in `litz-runtime`.
     pub fn touched(&self) -> Option<Vec<Expr>> {
         if let ("nonzero", &[elements]) = (&*self.name, &self.ints[..]) {
             let is_call = self.reads.len() == 1 && self.writes.len() == 2;
             return is_call.then(|| vec![elements, elements, Expr::one()]);
+        }
+        if let ("sort_rows", &[rows, width]) = (&*self.name, &self.ints[..]) {
+            let is_call = self.reads.len() == 1 && self.writes.len() == 1;
+            return is_call.then(|| vec![rows * width, rows]);
         }
         if let ("fresh", []) = (&*self.name, &self.ints[..]) {
             // What memory holds is not looked at.
@@ -85,16 +93,19 @@ impl Routine {
         let (reads, writes) = match (&*self.name, sizes) {
             ("cholesky", &[n]) => (vec![n * n], vec![n * n, one]),
             ("eigen", &[n]) => (vec![n * n], vec![n, n * n]),
+            ("eigen_general", &[n]) => (vec![n * n], vec![n, n, n * n, n * n]),
             ("fft", &[n, _, _]) => (vec![n], vec![n]),
             ("householder", &[m, k, t, n]) => (vec![m * k, t], vec![m * n]),
             ("irfft", &[n, _]) => (vec![n.floordiv(2) + 1], vec![n]),
+            ("ldl", &[n]) => (vec![n * n], vec![n * n, n, one]),
+            ("ldl_solve", &[n, k]) => (vec![n * n, n, n * k], vec![n * k]),
             ("lu", &[m, n]) => (vec![m * n], vec![m * n, m.min(n), one]),
             ("lu_solve", &[n, k, _]) => (vec![n * n, n, n * k], vec![n * k]),
             ("matrix_exp", &[n]) => (vec![n * n], vec![n * n]),
             ("permutation", &[m, k]) => (vec![k], vec![m]),
             ("qr", &[m, n]) => (vec![m * n], vec![m * n, m.min(n)]),
             ("rfft", &[n, kept, _]) => (vec![n], vec![kept]),
-            ("svd", &[m, n]) => (vec![m * n], vec![m * m.min(n), m.min(n), n * m.min(n)]),
+            ("svd", &[m, n, left, right]) => (vec![m * n], vec![m * left, m.min(n), n * right]),
             ("triangular", &[n, k, _, _]) => (vec![n * n, n * k], vec![n * k]),
             _ => return None,
         };

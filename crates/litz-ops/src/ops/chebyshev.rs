@@ -148,7 +148,13 @@ fn polynomial(b: &mut Body<'_>, x: Val, n: Val, kind: Kind) -> Val {
     };
     let opposite = b.neg(mirrored);
     let mirrored = b.select(even, mirrored, opposite);
-    let value = b.select(negative, mirrored, own);
+    let mut value = b.select(negative, mirrored, own);
+    if matches!(kind, Kind::First | Kind::Second) {
+        // Odd ones are exactly 0 at 0, where the cosine of a rounded multiple of a right angle is not.
+        let (is_zero, is_odd) = (b.eq(size, zero), b.ne(half_n, even_part));
+        let vanishes = b.and(is_zero, is_odd);
+        value = b.select(vanishes, zero, value);
+    }
     // Of degree 0 it is 1 of all numbers, even of none.
     let is_constant = b.eq(n, zero);
     let nan = b.ne(x, x);

@@ -11,6 +11,7 @@ use crate::infer::{InferCx, first_tensor};
 use crate::layout::{broadcast, pointwise_strides};
 use crate::lower::Lower;
 use crate::promote::{complex_of, real_of};
+use crate::traits::Complex;
 use crate::traits::Holds::{Always, When};
 use crate::view::Access;
 use litz_ir::dtype::Kind;
@@ -22,21 +23,30 @@ use litz_sym::{Expr, Rel};
 
 /// Entries.
 pub const OPS: &[OpDef] = &[
-    lower("aten.view_as_real.default", pairs_type, pairs).alias(When(always)),
-    lower("aten.view_as_complex.default", of_pairs_type, of_pairs).alias(When(always)),
-    lower("aten.complex.default", of_parts_type, of_parts),
+    lower("aten.view_as_real.default", pairs_type, pairs).alias(When(always)).complex(Complex::Lowered),
+    lower("aten.view_as_complex.default", of_pairs_type, of_pairs)
+        .alias(When(always))
+        .complex(Complex::Lowered),
+    lower("aten.complex.default", of_parts_type, |lw, args| {
+        let parts = [lw.access(args.tensor("real")?)?, lw.access(args.tensor("imag")?)?];
+        of_parts(lw, args, 0, &parts)
+    })
+    .complex(Complex::Lowered),
     lower("aten.real.default", real_type, |lw, args| part(lw, args, Part::Real))
         .identity(Always)
-        .alias(When(always)),
+        .alias(When(always))
+        .complex(Complex::Lowered),
     lower("aten.imag.default", imaginary_type, |lw, args| part(lw, args, Part::Imaginary))
-        .alias(When(always)),
+        .alias(When(always))
+        .complex(Complex::Lowered),
     decompose("aten.polar.default", |r| {
         let (radius, angle) = (r.args().tensor("abs")?.value, r.args().tensor("angle")?.value);
         let (cos, sin) = (r.apply("aten.cos.default", &[angle])?, r.apply("aten.sin.default", &[angle])?);
         let parts =
             [r.apply("aten.mul.Tensor", &[radius, cos])?, r.apply("aten.mul.Tensor", &[radius, sin])?];
         Ok(vec![r.apply("aten.complex.default", &parts)?])
-    }),
+    })
+    .complex(Complex::Rewritten),
     // Real numbers are their own conjugates.
     lower("aten._conj.default", same_type, real_itself).identity(When(is_real)).alias(When(always)),
     lower("aten.conj.default", same_type, real_itself).identity(When(is_real)).alias(When(always)),
@@ -218,10 +228,15 @@ fn of_pairs(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     Ok(())
 }
 
-fn of_parts(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
-    let parts = [lw.access(args.tensor("real")?)?, lw.access(args.tensor("imag")?)?];
+/// Makes a result of its parts, which are broadcast.
+pub(crate) fn of_parts(
+    lw: &mut Lower<'_>,
+    args: &Args<'_>,
+    i: usize,
+    parts: &[Access; 2],
+) -> Result<(), OpError> {
+    let Some(out) = lw.result(args, i) else { return Ok(()) };
     parts.iter().try_for_each(|part| held(args, part))?;
-    let Some(out) = lw.result(args, 0) else { return Ok(()) };
     let sizes = out.sizes.clone();
     lw.nest(&sizes, |b, at| {
         let parts = [0, 1].map(|i: usize| b.load(&parts[i].broadcast(&sizes), at));

@@ -9,7 +9,7 @@ use crate::ops::split::at_least_sizes;
 use crate::ops::terms::{dims_arg, float, int};
 use crate::promote::Promote::{Common, Compare, Float};
 use crate::traits::Holds::When;
-use litz_ir::graph::{Arg, Value};
+use litz_ir::graph::{Arg, TensorType, Value};
 use litz_ir::schema::Effect;
 use litz_ir::{Dtype, Scalar, ScalarOp};
 use litz_sym::Expr;
@@ -228,21 +228,34 @@ fn outer(r: &mut Rewriter<'_>, a: &str, b: &str) -> Result<Value, OpError> {
     r.mul(column, b)
 }
 
-/// `beta * self + alpha * product`; what a `beta` of 0 leaves out may be no number.
+/// `beta * self + alpha * product`; what a `beta` of 0 leaves out may be no number. Factors of integers lose their fractions, those of
+/// truth values say whether there is a term.
 fn added(r: &mut Rewriter<'_>, product: Value) -> Result<Value, OpError> {
     let x = r.args().tensor("self")?.value;
-    let (alpha, beta) = (r.args().get("alpha").clone(), r.args().get("beta").clone());
     // What calls alone give may be 0.
     let (factor, share) = (r.args().float("alpha")?, r.args().float("beta")?);
-    let sizes = r.ty(product)?.sizes;
-    let scaled =
-        if factor == 1.0 { product } else { r.call("aten.mul.Scalar", [Arg::Value(product), alpha])? };
-    let x = r.call("aten.expand.default", [Arg::Value(x), Arg::ints(sizes)])?;
-    if share == 0.0 {
-        return r.apply("aten.clone.default", &[scaled]);
+    let TensorType { sizes, dtype, .. } = r.ty(product)?;
+    let x = r.call("aten.expand.default", [Arg::Value(x), Arg::ints(sizes.clone())])?;
+    if dtype == Dtype::Bool {
+        let kept = |r: &mut Rewriter<'_>, term: Value, factor: f64| match factor == 0.0 {
+            true => r.filled(sizes.clone(), 0.0, dtype),
+            false => Ok(term),
+        };
+        let (x, product) = (kept(r, x, share)?, kept(r, product, factor)?);
+        return r.apply("aten.logical_or.default", &[x, product]);
     }
-    let x = if share == 1.0 { x } else { r.call("aten.mul.Scalar", [Arg::Value(x), beta])? };
-    r.add(x, scaled)
+    let is_int = dtype.is_int();
+    let (factor, share) = if is_int { (factor.trunc(), share.trunc()) } else { (factor, share) };
+    let scaled = |r: &mut Rewriter<'_>, x: Value, factor: f64, name: &str| {
+        let given = if is_int { int(factor as i64) } else { r.args().get(name).clone() };
+        if factor == 1.0 { Ok(x) } else { r.call("aten.mul.Scalar", [Arg::Value(x), given]) }
+    };
+    let product = scaled(r, product, factor, "alpha")?;
+    if share == 0.0 {
+        return r.apply("aten.clone.default", &[product]);
+    }
+    let x = scaled(r, x, share, "beta")?;
+    r.add(x, product)
 }
 
 /// Products summed over the last dimensions; with a number, the product.

@@ -7,6 +7,7 @@ use crate::error::OpError;
 use crate::infer::InferCx;
 use crate::layout::{broadcasts_to, copy_strides, is_channels_last};
 use crate::lower::Lower;
+use crate::traits::Complex::{Copied, Rewritten};
 use crate::traits::Devices::Of;
 use crate::traits::Holds::{Always, When};
 use crate::view::Access;
@@ -17,18 +18,26 @@ use litz_sym::{Expr, Rel};
 
 /// Entries.
 pub const OPS: &[OpDef] = &[
-    lower("aten.clone.default", copy_type, copy).identity(Always),
-    lower("aten.contiguous.default", moved_type, copy).identity(Always).alias(When(is_operand)),
-    lower("aten._to_copy.default", copy_type, copy).identity(Always),
-    lower("aten.to.dtype", moved_type, copy).identity(Always).alias(When(is_operand)),
-    lower("aten.to.device", moved_type, copy).identity(Always).alias(When(is_operand)),
-    lower("aten.to.dtype_layout", moved_type, copy).identity(Always).alias(When(is_operand)),
-    lower("aten.to.other", moved_type, copy).identity(Always).alias(When(is_operand)).devices(Of("other")),
+    lower("aten.clone.default", copy_type, copy).identity(Always).complex(Copied),
+    lower("aten.contiguous.default", moved_type, copy)
+        .identity(Always)
+        .alias(When(is_operand))
+        .complex(Copied),
+    lower("aten._to_copy.default", copy_type, copy).identity(Always).complex(Copied),
+    lower("aten.to.dtype", moved_type, copy).identity(Always).alias(When(is_operand)).complex(Copied),
+    lower("aten.to.device", moved_type, copy).identity(Always).alias(When(is_operand)).complex(Copied),
+    lower("aten.to.dtype_layout", moved_type, copy).identity(Always).alias(When(is_operand)).complex(Copied),
+    lower("aten.to.other", moved_type, copy)
+        .identity(Always)
+        .alias(When(is_operand))
+        .complex(Copied)
+        .devices(Of("other")),
     lower("aten.type_as.default", moved_type, copy)
         .identity(Always)
         .alias(When(is_operand))
+        .complex(Copied)
         .devices(Of("other")),
-    lower("prims.convert_element_type.default", copy_type, copy).identity(Always),
+    lower("prims.convert_element_type.default", copy_type, copy).identity(Always).complex(Copied),
     lower("aten.view.dtype", reread_type, reread).alias(When(|_, _| Ok(true))),
     lower("aten.copy.default", copy_from_type, copy_from).devices(Of("self")),
     inplace("aten.copy_.default", "aten.copy.default"),
@@ -65,6 +74,7 @@ const fn copied(name: &'static str) -> OpDef {
         let copy = |view| r.call("aten.clone.default", [Arg::Value(view), format.clone()]);
         views.into_iter().flatten().map(copy).collect()
     })
+    .complex(Rewritten)
 }
 
 /// The operand's type with the element type and layout that the arguments ask for.

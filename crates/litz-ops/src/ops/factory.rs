@@ -283,9 +283,12 @@ fn linspace_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpE
 fn linspace(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let (start, end, steps) = (args.float("start")?, args.float("end")?, args.literal("steps")?);
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    // Ends of integers lose their fractions, and the numbers between are found in f64.
+    let is_whole = out.dtype.is_int();
+    let (start, end) = if is_whole { (start.trunc(), end.trunc()) } else { (start, end) };
     let step = if steps > 1 { (end - start) / (steps - 1) as f64 } else { 0.0 };
     lw.nest(&out.sizes, |b, at| {
-        let compute = if out.dtype.is_float() { out.dtype.compute() } else { Dtype::F32 };
+        let compute = if is_whole { Dtype::F64 } else { out.dtype.compute() };
         let i = b.index(at[0], compute);
         let left = b.index(Expr::int(steps - 1) - at[0], compute);
         let (start, end, step) = (b.lit(i, start), b.lit(i, end), b.lit(i, step));

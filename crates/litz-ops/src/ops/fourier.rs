@@ -6,6 +6,7 @@ use crate::error::OpError;
 use crate::infer::{InferCx, first_tensor};
 use crate::layout::known;
 use crate::lower::Lower;
+use crate::traits::Complex;
 use crate::view::{Access, View, dim};
 use litz_ir::Dtype;
 use litz_ir::graph::{TensorType, Type, contiguous_strides};
@@ -13,9 +14,9 @@ use litz_sym::{Expr, Facts, Rel};
 
 /// Entries.
 pub const OPS: &[OpDef] = &[
-    lower("aten._fft_c2c.default", complex_type, complex).faster_on_host(),
-    lower("aten._fft_r2c.default", of_real_type, of_real).faster_on_host(),
-    lower("aten._fft_c2r.default", to_real_type, to_real).faster_on_host(),
+    lower("aten._fft_c2c.default", complex_type, complex).complex(Complex::Lowered).prefers_host(),
+    lower("aten._fft_r2c.default", of_real_type, of_real).complex(Complex::Lowered).prefers_host(),
+    lower("aten._fft_c2r.default", to_real_type, to_real).complex(Complex::Lowered).prefers_host(),
 ];
 
 /// The dimensions that are transformed, of numbers of this type.

@@ -4,8 +4,8 @@ use crate::decompose::Rewriter;
 use crate::def::{OpDef, decompose};
 use crate::error::OpError;
 use crate::ops::terms::int;
-use litz_ir::Dtype;
 use litz_ir::graph::{Arg, Value};
+use litz_ir::{Dtype, Scalar};
 use litz_sym::{Expr, Rel};
 
 /// Entries.
@@ -20,7 +20,7 @@ fn pool(r: &mut Rewriter<'_>, columns: &[usize]) -> Result<Vec<Value>, OpError> 
     let (x, kernel, sizes) =
         (r.args().tensor("self")?, r.args().ints("kernel_size")?, r.args().ints("output_size")?);
     let (value, ty, axes) = (x.value, x.ty.clone(), columns.len());
-    r.args().of_types("self", &[Dtype::F32, Dtype::F64])?;
+    r.args().of_types("self", &[Dtype::F32, Dtype::F64, Dtype::F16, Dtype::BF16])?;
     r.args().of_types("random_samples", &[ty.dtype])?;
     let samples = r.args().tensor("random_samples")?;
     let (numbers, given) = (samples.value, samples.ty.clone());
@@ -108,8 +108,8 @@ fn starts(
         return Ok(end);
     }
     // In the type of the elements, as eager mode's kernel has it.
-    let stride =
-        if dtype == Dtype::F32 { f64::from(room as f32 / steps as f32) } else { room as f64 / steps as f64 };
+    let rounded = |x: f64| Scalar::Float(x).rounded(dtype).as_f64();
+    let stride = rounded(rounded(room as f64) / rounded(steps as f64));
     let at = r.call("aten.arange.default", [int(steps), Arg::Dtype(dtype)])?;
     let moved = r.add(number, at)?;
     let mut parts = [moved, number];

@@ -16,7 +16,7 @@ use crate::traits::Layout;
 use crate::view::Access;
 use litz_ir::graph::{Arg, TensorType, Type, Value};
 use litz_ir::loops::Val;
-use litz_ir::{Dtype, ReduceOp};
+use litz_ir::{Dtype, ReduceOp, ScalarOp};
 use litz_sym::{Expr, Rel};
 
 /// Entries.
@@ -332,14 +332,14 @@ fn index_put(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     })
 }
 
-/// The mask of `x[mask] = value` with a value that is the same wherever a mask of leading dimensions holds, which needs no
+/// The mask of `x[mask] = value`, or of `x[mask] += value`, with a value that is the same wherever a mask of leading dimensions holds, which needs no
 /// scatter.
 fn whole_mask<'a>(args: &Args<'a>) -> Result<Option<Tensor<'a>>, OpError> {
     let indices = args.opt_tensors("indices")?;
     let (x, values) = (args.tensor("self")?.ty, args.tensor("values")?.ty);
     let masked = indices.first().copied().flatten().map_or(0, |mask| mask.ty.rank());
     let apart = values.rank().saturating_sub(x.rank().saturating_sub(masked));
-    let single = values.sizes[..apart].iter().all(|size| size.is_one()) && !args.flag("accumulate")?;
+    let single = values.sizes[..apart].iter().all(|size| size.is_one());
     Ok(match indices[..] {
         [Some(mask)] if mask.ty.dtype == Dtype::Bool && single => Some(mask),
         _ => None,
@@ -347,6 +347,7 @@ fn whole_mask<'a>(args: &Args<'a>) -> Result<Option<Tensor<'a>>, OpError> {
 }
 
 fn put_masked(lw: &mut Lower<'_>, args: &Args<'_>, mask: Tensor<'_>) -> Result<(), OpError> {
+    let accumulates = args.flag("accumulate")?;
     let (x, mask, value) =
         (lw.access(args.tensor("self")?)?, lw.access(mask)?, lw.access(args.tensor("values")?)?);
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
@@ -358,6 +359,15 @@ fn put_masked(lw: &mut Lower<'_>, args: &Args<'_>, mask: Tensor<'_>) -> Result<(
         };
         let put = b.load(&value, &(0..value.rank()).map(coordinate).collect::<Vec<_>>());
         let put = b.cast(put, x.dtype);
+        let put = match x.dtype {
+            _ if !accumulates => put,
+            Dtype::Bool => b.or(own, put),
+            dtype => {
+                let both = [own, put].map(|v| b.cast(v, dtype.compute()));
+                let sum = b.op(ScalarOp::Add, &both);
+                b.cast(sum, dtype)
+            }
+        };
         let v = b.select(keep, put, own);
         b.store(&out, at, v);
         Ok(())

@@ -54,7 +54,7 @@ pub const OPS: &[OpDef] = &[
     decompose("aten.one_hot.default", one_hot),
     decompose("aten.isin.Tensor_Tensor", is_in),
     decompose("aten.vander.default", powers),
-    decompose("aten.combinations.default", pairs),
+    decompose("aten.combinations.default", combinations),
     decompose("aten.kron.default", kronecker),
     decompose("aten.tensordot.default", tensordot),
     decompose("aten.trapz.dx", trapezoids),
@@ -199,30 +199,50 @@ fn vector(r: &Rewriter<'_>, name: &str) -> Result<(), OpError> {
     if ty.rank() == 1 { Ok(()) } else { Err(r.args().invalid(format!("expected a vector, found {ty}"))) }
 }
 
-/// Pairs of elements in order of position: for each first, itself beside all that follow.
-fn pairs(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
+/// Rows of `r` elements in order of position: for each first, itself beside all rows of one less of those that follow.
+fn combinations(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     vector(r, "self")?;
     let x = r.args().tensor("self")?;
-    let (x, length) = (x.value, x.ty.numel());
-    if r.args().literal("r")? != 2 {
-        return Err(r.args().unsupported("a number of elements other than 2"));
+    let (x, length, dtype) = (x.value, x.ty.numel(), x.ty.dtype);
+    let (width, skip) = (r.args().literal("r")?, usize::from(!r.args().flag("with_replacement")?));
+    let length = length.as_int().and_then(|length| usize::try_from(length).ok());
+    let length = length.ok_or_else(|| r.args().unsupported("a symbolic number of elements"))?;
+    if width < 0 {
+        return Err(r.args().bad("r", "a number of elements"));
     }
-    let length = length.as_int().ok_or_else(|| r.args().unsupported("a symbolic number of elements"))?;
-    let skip = i64::from(!r.args().flag("with_replacement")?);
-    let mut parts = Vec::new();
-    // One element alone gives an empty part, which says the shape.
-    for i in 0..(length - skip).max(1).min(length) {
-        let count = int(length - i - skip);
-        let rest = r.call("aten.narrow.default", [Arg::Value(x), int(0), int(i + skip), count.clone()])?;
-        let first = r.call("aten.narrow.default", [Arg::Value(x), int(0), int(i), int(1)])?;
-        let first = r.call("aten.expand.default", [Arg::Value(first), Arg::List(vec![count])])?;
-        let both = Arg::List(vec![Arg::Value(first), Arg::Value(rest)]);
-        parts.push(r.call("aten.stack.default", [both, int(1)])?);
+    if width == 0 {
+        return Ok(vec![r.nothing(dtype)?]);
     }
-    if parts.is_empty() {
-        return Err(r.args().unsupported("no elements"));
+    let column = reshape(r, x, [Expr::int(length as i64), Expr::one()])?;
+    // How many rows begin at each position or behind it: they are the last ones.
+    let mut rows = column;
+    let mut counts: Vec<i64> = (0..=length).rev().map(|count| count as i64).collect();
+    for _ in 1..width {
+        let (total, mut parts, mut begun) = (counts[0], Vec::new(), vec![0; length + 1]);
+        for first in 0..length {
+            begun[first] = counts.get(first + skip).copied().unwrap_or(0);
+            if begun[first] == 0 {
+                continue;
+            }
+            let count = int(begun[first]);
+            let start = int(total - begun[first]);
+            let rest = r.call("aten.narrow.default", [Arg::Value(rows), int(0), start, count.clone()])?;
+            let own =
+                r.call("aten.narrow.default", [Arg::Value(column), int(0), int(first as i64), int(1)])?;
+            let own = r.call("aten.expand.default", [Arg::Value(own), Arg::List(vec![count, int(1)])])?;
+            parts.extend(cat(r, vec![own, rest], 1)?);
+        }
+        for first in (0..length).rev() {
+            let sum = begun[first].checked_add(begun[first + 1]);
+            begun[first] = sum.ok_or_else(|| r.args().unsupported("so many rows"))?;
+        }
+        counts = begun;
+        if parts.is_empty() {
+            return Ok(vec![r.filled([Expr::zero(), Expr::int(width)], 0.0, dtype)?]);
+        }
+        rows = cat(r, parts, 0)?[0];
     }
-    cat(r, parts, 0)
+    Ok(vec![r.call("aten.clone.default", [Arg::Value(rows), CONTIGUOUS])?])
 }
 
 /// All products of an element of each: `[a0, 1, a1, 1, ..] * [1, b0, 1, b1, ..]`, joined in pairs.

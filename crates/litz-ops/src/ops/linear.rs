@@ -7,6 +7,9 @@ use crate::def::{OpDef, lower};
 use crate::error::OpError;
 use crate::infer::InferCx;
 use crate::lower::Lower;
+use crate::ops::complex::of_parts;
+use crate::promote::complex_of;
+use crate::traits::Complex;
 use crate::view::{Access, View, dim};
 use litz_ir::graph::{TensorType, Type, contiguous_strides};
 use litz_ir::{Dtype, Scalar};
@@ -26,8 +29,20 @@ pub const OPS: &[OpDef] = &[
     lower("aten.linalg_householder_product.default", product_types, product),
     lower("aten.linalg_eigvalsh.default", eigen_types, eigen),
     lower("aten.linalg_svdvals.default", singular_types, singular_values),
+    // The signs of vectors, and the order of complex values, are not LAPACK's. Only what does not depend on these is made of
+    // what the operators of Litz's own give.
+    lower("aten.linalg_svd.default", svd_types, svd).prefers_host(),
+    lower("aten._linalg_svd.default", svd_types, svd).prefers_host(),
     lower("litz.svd.default", svd_types, svd),
+    lower("aten.linalg_eigh.default", eigen_types, eigen).prefers_host(),
+    lower("aten._linalg_eigh.default", eigen_types, eigen).prefers_host(),
     lower("litz.eigh.default", eigen_types, eigen),
+    lower("aten.linalg_eig.default", general_types, general).complex(Complex::Lowered).prefers_host(),
+    lower("aten.linalg_eigvals.default", general_types, general).complex(Complex::Lowered).prefers_host(),
+    lower("aten._linalg_eigvals.default", general_types, general).complex(Complex::Lowered).prefers_host(),
+    lower("aten.linalg_ldl_factor_ex.default", indefinite_types, indefinite),
+    lower("aten.linalg_ldl_factor.default", indefinite_types, indefinite),
+    lower("aten.linalg_ldl_solve.default", indefinite_solve_types, indefinite_solve),
     lower("aten.linalg_matrix_exp.default", same_type, matrix_exp),
     lower("aten.matrix_exp.default", same_type, matrix_exp),
 ];
@@ -149,7 +164,9 @@ fn require_success(lw: &mut Lower<'_>, info: &Access, message: &str) -> Result<(
 /// Whether errors are to be found by the operator, not by its caller.
 fn checks(args: &Args<'_>) -> Result<bool, OpError> {
     match args.op() {
-        "aten.linalg_cholesky.default" | "aten.linalg_lu_factor.default" => Ok(true),
+        "aten.linalg_cholesky.default"
+        | "aten.linalg_ldl_factor.default"
+        | "aten.linalg_lu_factor.default" => Ok(true),
         _ => args.flag("check_errors"),
     }
 }
@@ -391,17 +408,30 @@ fn product(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     deliver(lw, args, 0, &result, all)
 }
 
-/// Values, and of `litz.eigh` vectors as columns, whose signs are not LAPACK's: only what does not depend on these may be made
-/// of them.
+/// The symmetric operand, as PyTorch's operators call it.
+fn symmetric<'a>(args: &Args<'a>) -> Result<Tensor<'a>, OpError> {
+    args.tensor(if args.has("A") { "A" } else { "self" })
+}
+
+/// Whether vectors of a symmetric matrix are not asked for, in whose place then is nothing.
+fn leaves_vectors_out(args: &Args<'_>) -> Result<bool, OpError> {
+    Ok(args.op() == "aten._linalg_eigh.default" && !args.flag("compute_v")?)
+}
+
+/// Values in ascending order, and vectors as columns.
 fn eigen_types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
-    let x = Matrices::of(args, "self")?.square(cx, args)?;
-    let vectors = (args.op() == "litz.eigh.default").then(|| whole(x.dtype, x.with(&[x.rows, x.columns])));
+    let x = Matrices::of_type(args, symmetric(args)?.ty)?.square(cx, args)?;
+    let vectors = match args.op() {
+        "aten.linalg_eigvalsh.default" => None,
+        _ if leaves_vectors_out(args)? => Some(whole(x.dtype, vec![Expr::zero()])),
+        _ => Some(by_columns(x.dtype, x.with(&[x.rows, x.columns]))),
+    };
     Ok([whole(x.dtype, x.with(&[x.rows]))].into_iter().chain(vectors).collect())
 }
 
 fn eigen(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
-    let x = Matrices::of(args, "self")?;
-    let access = lw.access(args.tensor("self")?)?;
+    let operand = symmetric(args)?;
+    let (x, access) = (Matrices::of_type(args, operand.ty)?, lw.access(operand)?);
     let access = match args.str("UPLO")? {
         "" | "L" | "l" => access,
         "U" | "u" => turned(lw, &access),
@@ -412,8 +442,73 @@ fn eigen(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let vectors = lw.temp("vectors", x.dtype, &source.sizes);
     lw.call("eigen", &[&source], &[&values, &vectors], vec![x.count(), x.rows]);
     lw.set_result(args, 0, values);
-    lw.set_result(args, 1, vectors);
+    if leaves_vectors_out(args)? {
+        return nothing(lw, args, 1);
+    }
+    deliver(lw, args, 1, &vectors, all)
+}
+
+/// Complex values, and but for `eigvals` vectors as columns of length 1 whose largest element is real.
+fn general_types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let x = Matrices::of(args, "self")?.square(cx, args)?;
+    let dtype = complex_of(x.dtype);
+    let vectors =
+        (args.op() == "aten.linalg_eig.default").then(|| by_columns(dtype, x.with(&[x.rows, x.columns])));
+    Ok([whole(dtype, x.with(&[x.rows]))].into_iter().chain(vectors).collect())
+}
+
+fn general(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let (x, source) = (Matrices::of(args, "self")?, packed(lw, args.tensor("self")?)?);
+    let sizes = [x.with(&[x.rows]), source.sizes.clone()];
+    let parts = sizes.map(|sizes| ["real", "imaginary"].map(|name| lw.temp(name, x.dtype, &sizes)));
+    let writes: Vec<&Access> = parts.iter().flatten().collect();
+    lw.call("eigen_general", &[&source], &writes, vec![x.count(), x.rows]);
+    parts.iter().enumerate().try_for_each(|(i, parts)| of_parts(lw, args, i, parts))
+}
+
+/// L and D of `L D L^T` in one, with exchanges of rows and columns; D has blocks of 1 and of 2.
+fn indefinite_types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let x = Matrices::of(args, "self")?.square(cx, args)?;
+    let factors = by_columns(x.dtype, x.with(&[x.rows, x.columns]));
+    let pivots = whole(Dtype::I32, x.with(&[x.rows]));
+    let infos = args.op().ends_with("_ex.default").then(|| whole(Dtype::I32, x.batch));
+    Ok([factors, pivots].into_iter().chain(infos).collect())
+}
+
+fn indefinite(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let (x, source) = (Matrices::of(args, "self")?, packed(lw, args.tensor("self")?)?);
+    let factors = lw.temp("factors", x.dtype, &source.sizes);
+    let (pivots, info) =
+        (lw.temp("pivots", Dtype::I32, &x.with(&[x.rows])), lw.temp("info", Dtype::I32, &x.batch));
+    lw.call("ldl", &[&source], &[&factors, &pivots, &info], vec![x.count(), x.rows]);
+    if checks(args)? {
+        require_success(lw, &info, "torch.linalg.ldl_factor: the matrix is singular")?;
+    }
+    deliver(lw, args, 0, &factors, all)?;
+    lw.set_result(args, 1, pivots);
+    lw.set_result(args, 2, info);
     Ok(())
+}
+
+fn indefinite_solve_types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let (factors, b) = (Matrices::of(args, "LD")?.square(cx, args)?, Matrices::of(args, "B")?);
+    args.of_types("pivots", &[Dtype::I32])?;
+    args.of_one_type(&["LD", "B"])?;
+    crate::layout::same_shape(cx, args, "pivots", &factors.with(&[factors.rows]))?;
+    Ok(vec![by_columns(b.dtype, solved_sizes(cx, args, &factors, &b, true)?)])
+}
+
+fn indefinite_solve(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let x = Matrices::of(args, "LD")?;
+    let (factors, pivots) = (broadcast(lw, args, "LD", 2)?, broadcast(lw, args, "pivots", 1)?);
+    let (factors, pivots) = (lw.contiguous(&factors, "rows")?, lw.contiguous(&pivots, "places")?);
+    let b = broadcast(lw, args, "B", 2)?;
+    let b = lw.contiguous(&b, "right")?;
+    let solution = lw.temp("solution", x.dtype, &b.sizes);
+    let count = b.sizes[..b.rank() - 2].iter().copied().product();
+    let ints = vec![count, x.rows, b.sizes[b.rank() - 1]];
+    lw.call("ldl_solve", &[&factors, &pivots, &b], &[&solution], ints);
+    deliver(lw, args, 0, &solution, all)
 }
 
 fn singular_types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
@@ -421,33 +516,61 @@ fn singular_types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, Op
     Ok(vec![whole(x.dtype, x.with(&[x.rank(cx)]))])
 }
 
-/// The thin factors of the operand.
-fn factors(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<[Access; 3], OpError> {
+/// How many columns there are of U and of V.
+fn kept(cx: &InferCx<'_>, args: &Args<'_>, x: &Matrices) -> Result<[Expr; 2], OpError> {
+    let rank = x.rank(cx);
+    let is_full = args.has("full_matrices") && args.flag("full_matrices")?;
+    Ok(if is_full { [x.rows, x.columns] } else { [rank, rank] })
+}
+
+/// U, the singular values and V of the operand.
+fn factors(lw: &mut Lower<'_>, args: &Args<'_>, kept: [Expr; 2]) -> Result<[Access; 3], OpError> {
     let (x, source) = (Matrices::of(args, "A")?, packed(lw, args.tensor("A")?)?);
     let rank = x.rank(&lw.infer_cx());
-    let left = lw.temp("left", x.dtype, &x.with(&[x.rows, rank]));
+    let left = lw.temp("left", x.dtype, &x.with(&[x.rows, kept[0]]));
     let values = lw.temp("values", x.dtype, &x.with(&[rank]));
-    let right = lw.temp("right", x.dtype, &x.with(&[x.columns, rank]));
-    lw.call("svd", &[&source], &[&left, &values, &right], vec![x.count(), x.rows, x.columns]);
+    let right = lw.temp("right", x.dtype, &x.with(&[x.columns, kept[1]]));
+    let ints = vec![x.count(), x.rows, x.columns, kept[0], kept[1]];
+    lw.call("svd", &[&source], &[&left, &values, &right], ints);
     Ok([left, values, right])
 }
 
 fn singular_values(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
-    let [_, values, _] = factors(lw, args)?;
+    let rank = Matrices::of(args, "A")?.rank(&lw.infer_cx());
+    let [_, values, _] = factors(lw, args, [rank, rank])?;
     lw.set_result(args, 0, values);
     Ok(())
 }
 
-/// U, S and the transpose of V, thin. The signs of their columns are not LAPACK's, as of `litz.eigh`.
+/// Whether singular vectors are asked for.
+fn has_vectors(args: &Args<'_>) -> Result<bool, OpError> {
+    Ok(!args.has("compute_uv") || args.flag("compute_uv")?)
+}
+
+/// U, S and the transpose of V.
 fn svd_types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let x = Matrices::of(args, "A")?;
-    let rank = x.rank(cx);
-    let (left, right) = (x.with(&[x.rows, rank]), x.with(&[rank, x.columns]));
-    Ok(vec![by_columns(x.dtype, left), whole(x.dtype, x.with(&[rank])), whole(x.dtype, right)])
+    let values = whole(x.dtype, x.with(&[x.rank(cx)]));
+    if !has_vectors(args)? {
+        let none = || whole(x.dtype, vec![Expr::zero()]);
+        return Ok(vec![none(), values, none()]);
+    }
+    let [left, right] = kept(cx, args, &x)?;
+    let (left, right) = (x.with(&[x.rows, left]), x.with(&[right, x.columns]));
+    Ok(vec![by_columns(x.dtype, left), values, by_columns(x.dtype, right)])
 }
 
 fn svd(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
-    let [left, values, right] = factors(lw, args)?;
+    let x = Matrices::of(args, "A")?;
+    if !has_vectors(args)? {
+        let rank = x.rank(&lw.infer_cx());
+        let [_, values, _] = factors(lw, args, [rank, rank])?;
+        lw.set_result(args, 1, values);
+        nothing(lw, args, 0)?;
+        return nothing(lw, args, 2);
+    }
+    let kept = kept(&lw.infer_cx(), args, &x)?;
+    let [left, values, right] = factors(lw, args, kept)?;
     deliver(lw, args, 0, &left, all)?;
     lw.set_result(args, 1, values);
     let right = turned(lw, &right);

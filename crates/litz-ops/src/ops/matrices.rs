@@ -62,7 +62,37 @@ pub const OPS: &[OpDef] = &[
     }),
     decompose("aten.linalg_tensorsolve.default", tensor_solve),
     decompose("aten.linalg_tensorinv.default", tensor_inverse),
+    decompose("aten.cholesky.default", |r| {
+        let (x, upper) = (r.args().get("self").clone(), r.args().get("upper").clone());
+        Ok(vec![r.call("aten.linalg_cholesky.default", [x, upper])?])
+    }),
     // Orthogonal factors.
+    decompose("aten.qr.default", |r| {
+        let mode = if r.args().flag("some")? { "reduced" } else { "complete" };
+        let args = [r.args().get("self").clone(), Arg::Str(mode.to_owned())];
+        Ok(r.call_all("aten.linalg_qr.default", args)?.into_iter().flatten().collect())
+    }),
+    decompose("aten.svd.default", |r| {
+        let (x, is_full) = (r.args().tensor("self")?, !r.args().flag("some")?);
+        let (x, ty) = (x.value, x.ty.clone());
+        if r.args().flag("compute_uv")? {
+            let found = r.call_all("aten.linalg_svd.default", [Arg::Value(x), Arg::Bool(is_full)])?;
+            let [Some(left), Some(values), Some(right)] = found[..] else {
+                return Err(OpError::missing("aten.linalg_svd.default"));
+            };
+            return Ok(vec![left, values, r.transpose(right, -2, -1)?]);
+        }
+        // Without vectors there are zeros in the place of all of them.
+        let &[.., rows, columns] = ty.sizes.as_slice() else {
+            return Err(r.args().invalid(format!("expected matrices, found {ty}")));
+        };
+        let values = r.apply("aten.linalg_svdvals.default", &[x])?;
+        let zeros = |r: &mut Rewriter<'_>, size: Expr| {
+            r.filled([batch_of(&ty), vec![size, size]].concat(), 0.0, ty.dtype)
+        };
+        let (left, right) = (zeros(r, rows)?, zeros(r, columns)?);
+        Ok(vec![left, values, r.transpose(right, -2, -1)?])
+    }),
     decompose("aten.linalg_qr.default", orthogonal),
     decompose("aten.ormqr.default", |r| {
         let (vectors, scales) = (r.args().tensor("self")?, r.args().get("input2").clone());

@@ -6,7 +6,7 @@ use crate::def::{OpDef, elementwise};
 use crate::error::OpError;
 use crate::lower::Lower;
 use crate::ops::special::{in_f64, trigamma};
-use crate::promote::{Promote::Float, promote};
+use crate::promote::{Promote::Common, Promote::Float, promote};
 use crate::view::Access;
 use litz_ir::loops::Val;
 use litz_ir::{Dtype, ScalarOp};
@@ -37,6 +37,20 @@ pub const OPS: &[OpDef] = &[
     elementwise("aten.special_zeta.other_scalar", Float, |lw, args| call(lw, args, "zeta")),
     elementwise("aten.polygamma.default", Float, polygamma),
     elementwise("aten.special_polygamma.default", Float, polygamma),
+    elementwise("aten.gcd.default", Common, |lw, args| divisors(lw, args, |_, _, divisor| divisor)),
+    elementwise("aten.lcm.default", Common, |lw, args| {
+        divisors(lw, args, |b, [x, y], divisor| {
+            // Products of narrow types are those of `int`, whose size the type then wraps.
+            let wide = if b.ty(x).size() < 4 { Dtype::I32 } else { b.ty(x) };
+            let [x, y, divisor] = [x, y, divisor].map(|v| b.cast(v, wide));
+            let (zero, one) = (b.lit(x, 0.0), b.lit(x, 1.0));
+            let is_zero = b.eq(divisor, zero);
+            let divisor = b.select(is_zero, one, divisor);
+            let share = b.op(ScalarOp::Div, &[x, divisor]);
+            let product = b.mul(share, y);
+            b.abs(product)
+        })
+    }),
     polynomial("aten.special_hermite_polynomial_h.default"),
     polynomial("aten.special_hermite_polynomial_h.x_scalar"),
     polynomial("aten.special_hermite_polynomial_h.n_scalar"),
@@ -89,6 +103,39 @@ fn call(lw: &mut Lower<'_>, args: &Args<'_>, routine: &str) -> Result<(), OpErro
     let results = run(lw, routine, &buffers, compute, &out);
     lw.nest(&out.sizes, |b, at| {
         let v = b.load(&results, at);
+        b.store(&out, at, v);
+        Ok(())
+    })
+}
+
+/// What is made of two integers and their greatest common divisor, all of their common type.
+fn divisors(
+    lw: &mut Lower<'_>,
+    args: &Args<'_>,
+    make: fn(&mut Body<'_>, [Val; 2], Val) -> Val,
+) -> Result<(), OpError> {
+    let operands = [lw.access(args.tensor("self")?)?, lw.access(args.tensor("other")?)?];
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    let dtype = out.dtype;
+    if !dtype.is_int() {
+        return Err(args.invalid(format!("expected integers, found {dtype}")));
+    }
+    let operands = operands.map(|operand| operand.broadcast(&out.sizes));
+    let buffers = [0, 1].map(|_| lw.temp("operand", Dtype::I64, &out.sizes));
+    for (operand, buffer) in operands.iter().zip(&buffers) {
+        lw.nest(&out.sizes, |b, at| {
+            // A size that the type does not hold wraps, as in eager.
+            let v = b.read_as(operand, at, dtype);
+            let size = b.abs(v);
+            b.store(buffer, at, size);
+            Ok(())
+        })?;
+    }
+    let found = run(lw, "gcd", &buffers, Dtype::I64, &out);
+    lw.nest(&out.sizes, |b, at| {
+        let both = [0, 1].map(|i: usize| b.read_as(&operands[i], at, dtype));
+        let divisor = b.read_as(&found, at, dtype);
+        let v = make(b, both, divisor);
         b.store(&out, at, v);
         Ok(())
     })

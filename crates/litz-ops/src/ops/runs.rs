@@ -1,6 +1,7 @@
 //! Lowers operators that count equal elements: distinct values, repetitions, histograms of integers.
 
 use crate::args::Args;
+use crate::body::Body;
 use crate::decompose::Rewriter;
 use crate::def::{OpDef, decompose, lower};
 use crate::error::OpError;
@@ -10,86 +11,145 @@ use crate::lower::Lower;
 use crate::ops::data::stated_size;
 use crate::ops::index::flattened;
 use crate::view::Access;
-use litz_ir::graph::{Arg, TensorType, Type, Value};
+use litz_ir::graph::{Arg, TensorType, Type, Value, contiguous_strides};
 use litz_ir::{Dtype, ReduceOp, Scalar};
 use litz_sym::{Expr, Rel};
 
 /// Entries.
 pub const OPS: &[OpDef] = &[
     lower("aten._unique2.default", unique_types, unique),
-    lower("aten.unique_consecutive.default", unique_types, unique_consecutive),
+    lower("aten.unique_dim.default", unique_types, unique),
+    lower("aten.unique_consecutive.default", unique_types, unique),
     lower("aten.repeat_interleave.Tensor", repeat_type, repeat),
     decompose("aten.repeat_interleave.self_Tensor", repeat_along),
     lower("aten.bincount.default", histogram_type, histogram),
 ];
 
-// Distinct values are the first elements of runs of equal ones, in a sorted vector or in the operand as it is.
+// Distinct values are the first elements of runs of equal ones, in a sorted vector or in the operand as it is. Where there is a
+// dimension, what is distinct are slices along it, in the order of their elements.
+
+/// The dimension whose slices are told apart, if there is one.
+fn slices_along(args: &Args<'_>) -> Result<Option<usize>, OpError> {
+    if !args.has("dim") {
+        return Ok(None);
+    }
+    if args.op() == "aten.unique_consecutive.default" && args.literal("dim")? < 0 {
+        // PyTorch states a type of another rank for it.
+        return Err(args.unsupported("a dimension that is counted from the last one"));
+    }
+    args.dim("dim", args.tensor("self")?.ty.rank()).map(Some)
+}
 
 /// Values, for each element of the operand the position of its value, how often each value is there. What is not asked for is
-/// empty, as it is in eager.
+/// empty, as it is in eager, which gives all three of slices.
 fn unique_types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let x = args.tensor("self")?.ty;
-    if args.has("dim") {
-        return Err(args.unsupported("distinct slices along a dimension"));
-    }
-    let count = distinct(args)?;
+    let dim = slices_along(args)?;
+    let count = distinct(args, dim)?;
+    let most = dim.map_or(x.numel(), |d| x.sizes.get(d).copied().unwrap_or(Expr::one()));
     cx.require(Rel::le(0, count), args.op())?;
-    cx.require(Rel::le(count, x.numel()), args.op())?;
-    let vector = |dtype, size| Type::Tensor(TensorType::contiguous(dtype, vec![size]));
-    let inverse = match args.flag("return_inverse")? {
-        true => Type::Tensor(TensorType::contiguous(Dtype::I64, x.sizes.clone())),
-        false => vector(Dtype::I64, Expr::zero()),
+    cx.require(Rel::le(count, most), args.op())?;
+    let tensor = |dtype, sizes| Type::Tensor(TensorType::contiguous(dtype, sizes));
+    let Some(d) = dim else {
+        let inverse = if args.flag("return_inverse")? { x.sizes.clone() } else { vec![Expr::zero()] };
+        let counts = if args.flag("return_counts")? { count } else { Expr::zero() };
+        return Ok(vec![
+            tensor(x.dtype, vec![count]),
+            tensor(Dtype::I64, inverse),
+            tensor(Dtype::I64, vec![counts]),
+        ]);
     };
-    let counts = if args.flag("return_counts")? { count } else { Expr::zero() };
-    Ok(vec![vector(x.dtype, count), inverse, vector(Dtype::I64, counts)])
+    let mut sizes = x.sizes.clone();
+    match sizes.get_mut(d) {
+        Some(size) => *size = count,
+        None => return Err(args.unsupported("an operand without dimensions")),
+    }
+    Ok(vec![tensor(x.dtype, sizes), tensor(Dtype::I64, vec![most]), tensor(Dtype::I64, vec![count])])
 }
 
 /// How many distinct values there are, as the file calls it.
-fn distinct(args: &Args<'_>) -> Result<Expr, OpError> {
-    let of_result = |i: usize| args.result(i).and_then(|ty| ty.sizes.first().copied());
-    let counts = if args.flag("return_counts")? { of_result(2) } else { None };
-    let count = of_result(0).or(counts);
+fn distinct(args: &Args<'_>, dim: Option<usize>) -> Result<Expr, OpError> {
+    let of_result = |i: usize, d: usize| args.result(i).and_then(|ty| ty.sizes.get(d).copied());
+    let has_counts = dim.is_some() || args.flag("return_counts")?;
+    let counts = if has_counts { of_result(2, 0) } else { None };
+    let count = of_result(0, dim.unwrap_or(0)).or(counts);
     count.ok_or_else(|| args.unsupported("results whose size nothing names"))
 }
 
-/// A value that counts as the operand's vector of elements.
-fn vector(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<Access, OpError> {
+/// What is told apart, along the first dimension: elements in row-major order, or slices along the dimension.
+fn told_apart(lw: &mut Lower<'_>, args: &Args<'_>, dim: Option<usize>) -> Result<Access, OpError> {
     let x = args.tensor("self")?;
     let access = lw.access(x)?;
-    let to = lw.temp("vector", x.ty.dtype, &[x.ty.numel()]);
-    let strides = litz_ir::graph::contiguous_strides(&x.ty.sizes);
+    let Some(d) = dim else {
+        let to = lw.temp("vector", x.ty.dtype, &[x.ty.numel()]);
+        let strides = contiguous_strides(&x.ty.sizes);
+        lw.nest(&x.ty.sizes, |b, at| {
+            let value = b.load(&access, at);
+            let place = at.iter().zip(&strides).map(|(&at, &stride)| at * stride).sum();
+            b.store(&to, &[place], value);
+            Ok(())
+        })?;
+        return Ok(to);
+    };
+    let mut sizes = x.ty.sizes.clone();
+    let along = sizes.remove(d);
+    sizes.insert(0, along);
+    let to = lw.temp("slices", x.ty.dtype, &sizes);
     lw.nest(&x.ty.sizes, |b, at| {
         let value = b.load(&access, at);
-        let place = at.iter().zip(&strides).map(|(&at, &stride)| at * stride).sum();
-        b.store(&to, &[place], value);
+        b.store(&to, &slice_first(at, d), value);
         Ok(())
     })?;
     Ok(to)
 }
 
+/// Coordinates with that of dimension `d` before the others.
+fn slice_first(at: &[Expr], d: usize) -> Vec<Expr> {
+    [&at[d..=d], &at[..d], &at[d + 1..]].concat()
+}
+
+/// The results for runs of equal slices, which are sorted before unless only neighbours are compared. NaN differs from itself.
 fn unique(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
-    let x = vector(lw, args)?;
-    let n = x.sizes[0];
-    let (sorted, places) = (lw.temp("sorted", x.dtype, &[n]), lw.temp("order", Dtype::I64, &[n]));
-    let ints = vec![Expr::one(), n, Expr::one(), Expr::zero()];
-    lw.call("sort", &[&x], &[&sorted, &places], ints);
-    runs(lw, args, &sorted, Some(&places))
-}
-
-fn unique_consecutive(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
-    let x = vector(lw, args)?;
-    runs(lw, args, &x, None)
-}
-
-/// The results for runs of equal elements of a vector. `order` says where its elements come from in the operand, if not from the
-/// same places. NaN differs from itself.
-fn runs(lw: &mut Lower<'_>, args: &Args<'_>, x: &Access, order: Option<&Access>) -> Result<(), OpError> {
-    let (n, count) = (x.sizes[0], distinct(args)?);
+    let dim = slices_along(args)?;
+    let (slices, count) = (told_apart(lw, args, dim)?, distinct(args, dim)?);
+    let (n, rest) = (slices.sizes[0], slices.sizes[1..].to_vec());
+    let order = if args.op() == "aten.unique_consecutive.default" {
+        None
+    } else {
+        let order = lw.temp("order", Dtype::I64, &[n]);
+        match dim {
+            Some(_) => {
+                let width = rest.iter().copied().product();
+                lw.call("sort_rows", &[&slices], &[&order], vec![n, width]);
+            }
+            None => {
+                let sorted = lw.temp("sorted", slices.dtype, &[n]);
+                let ints = vec![Expr::one(), n, Expr::one(), Expr::zero()];
+                lw.call("sort", &[&slices], &[&sorted, &order], ints);
+            }
+        }
+        Some(order)
+    };
+    // Which slice comes at a place in order, where that is inside.
+    let ordered = |b: &mut Body<'_>, at: Expr, guard: Vec<Rel>| match &order {
+        Some(order) => {
+            let place = b.load_if(order, &[at], guard, Scalar::Int(0));
+            b.bind(place, n)
+        }
+        None => at,
+    };
     let begins = lw.temp("begins", Dtype::Bool, &[n]);
     lw.nest(&[n], |b, at| {
-        let value = b.load(x, at);
-        let before = b.load_if(x, &[at[0] - 1], vec![Rel::le(1, at[0])], Scalar::zero(x.dtype));
-        let differs = b.ne(value, before);
+        let is_inner = vec![Rel::le(1, at[0])];
+        let (own, before) = (ordered(b, at[0], Vec::new()), ordered(b, at[0] - 1, is_inner.clone()));
+        let columns: Vec<Expr> = rest.iter().map(|&size| b.reduced_axis(size)).collect();
+        let value = b.load(&slices, &[&[own], &columns[..]].concat());
+        let zero = Scalar::zero(slices.dtype);
+        let before = b.load_if(&slices, &[&[before], &columns[..]].concat(), is_inner, zero);
+        let mut differs = b.ne(value, before);
+        if !columns.is_empty() {
+            differs = b.reduce(ReduceOp::Any, differs);
+        }
         let is_first = b.cond(Rel::eq(at[0], 0));
         let begins_here = b.or(is_first, differs);
         b.store(&begins, at, begins_here);
@@ -97,63 +157,79 @@ fn runs(lw: &mut Lower<'_>, args: &Args<'_>, x: &Access, order: Option<&Access>)
     })?;
     let places = lw.places(&begins, count)?.remove(0);
     if let Some(values) = lw.result(args, 0) {
-        lw.nest(&[count], |b, at| {
-            let place = b.load(&places, at);
+        lw.nest(&values.sizes, |b, at| {
+            let mut coords = slice_first(at, dim.unwrap_or(0));
+            let place = b.load(&places, &coords[..1]);
             let place = b.bind(place, n);
-            let value = b.load(x, &[place]);
+            coords[0] = ordered(b, place, Vec::new());
+            let value = b.load(&slices, &coords);
             b.store(&values, at, value);
             Ok(())
         })?;
     }
-    if let Some(inverse) = lw.result(args, 1)
-        && args.flag("return_inverse")?
-    {
-        let rank = lw.temp("rank", Dtype::I64, &[n]);
-        lw.nest(&[n], |b, at| {
-            let begins_here = b.read_as(&begins, at, Dtype::I64);
-            let begun = b.scan(ReduceOp::Sum, begins_here, at[0]);
-            let one = b.literal(Scalar::Int(1), Dtype::I64);
-            let rank_here = b.sub(begun, one);
-            b.store(&rank, at, rank_here);
-            Ok(())
-        })?;
-        let strides = litz_ir::graph::contiguous_strides(&inverse.sizes);
-        let sizes = inverse.sizes.clone();
-        match order {
-            Some(order) => lw.nest(&[n], |b, at| {
-                let (rank, place) = (b.load(&rank, at), b.load(order, at));
-                let place = b.bind(place, n);
-                let digit = |d: usize| place.floordiv(strides[d]).modulo(sizes[d]);
-                b.store(&inverse, &(0..sizes.len()).map(digit).collect::<Vec<_>>(), rank);
-                Ok(())
-            })?,
-            None => lw.nest(&sizes, |b, at| {
-                let place = at.iter().zip(&strides).map(|(&at, &stride)| at * stride).sum();
-                let rank = b.load(&rank, &[place]);
-                b.store(&inverse, at, rank);
-                Ok(())
-            })?,
-        }
+    if dim.is_some() || args.flag("return_inverse")? {
+        inverse(lw, args, &begins, order.as_ref())?;
     } else {
         empty(lw, args, 1);
     }
-    if let Some(counts) = lw.result(args, 2)
-        && args.flag("return_counts")?
-    {
-        lw.nest(&[count], |b, at| {
-            let here = b.load(&places, at);
-            let is_inner = Rel::lt(at[0] + 1, count);
-            let next = b.load_if(&places, &[at[0] + 1], vec![is_inner], Scalar::Int(0));
-            let (end, has_next) = (b.index(n, Dtype::I64), b.cond(is_inner));
-            let next = b.select(has_next, next, end);
-            let length = b.sub(next, here);
-            b.store(&counts, at, length);
-            Ok(())
-        })?;
+    if dim.is_some() || args.flag("return_counts")? {
+        lengths(lw, args, &places, n)?;
     } else {
         empty(lw, args, 2);
     }
     Ok(())
+}
+
+/// The run that each element, or slice, of the operand is in.
+fn inverse(
+    lw: &mut Lower<'_>,
+    args: &Args<'_>,
+    begins: &Access,
+    order: Option<&Access>,
+) -> Result<(), OpError> {
+    let Some(inverse) = lw.result(args, 1) else { return Ok(()) };
+    let n = begins.sizes[0];
+    let rank = lw.temp("rank", Dtype::I64, &[n]);
+    lw.nest(&[n], |b, at| {
+        let begins_here = b.read_as(begins, at, Dtype::I64);
+        let begun = b.scan(ReduceOp::Sum, begins_here, at[0]);
+        let one = b.literal(Scalar::Int(1), Dtype::I64);
+        let rank_here = b.sub(begun, one);
+        b.store(&rank, at, rank_here);
+        Ok(())
+    })?;
+    let strides = contiguous_strides(&inverse.sizes);
+    let sizes = inverse.sizes.clone();
+    match order {
+        Some(order) => lw.nest(&[n], |b, at| {
+            let (rank, place) = (b.load(&rank, at), b.load(order, at));
+            let place = b.bind(place, n);
+            let digit = |d: usize| place.floordiv(strides[d]).modulo(sizes[d]);
+            b.store(&inverse, &(0..sizes.len()).map(digit).collect::<Vec<_>>(), rank);
+            Ok(())
+        }),
+        None => lw.nest(&sizes, |b, at| {
+            let place = at.iter().zip(&strides).map(|(&at, &stride)| at * stride).sum();
+            let rank = b.load(&rank, &[place]);
+            b.store(&inverse, at, rank);
+            Ok(())
+        }),
+    }
+}
+
+/// How long each run is, of those that begin at `places`.
+fn lengths(lw: &mut Lower<'_>, args: &Args<'_>, places: &Access, n: Expr) -> Result<(), OpError> {
+    let (Some(lengths), count) = (lw.result(args, 2), places.sizes[0]) else { return Ok(()) };
+    lw.nest(&[count], |b, at| {
+        let here = b.load(places, at);
+        let is_inner = Rel::lt(at[0] + 1, count);
+        let next = b.load_if(places, &[at[0] + 1], vec![is_inner], Scalar::Int(0));
+        let (end, has_next) = (b.index(n, Dtype::I64), b.cond(is_inner));
+        let next = b.select(has_next, next, end);
+        let length = b.sub(next, here);
+        b.store(&lengths, at, length);
+        Ok(())
+    })
 }
 
 /// A result that was not asked for.

@@ -57,8 +57,8 @@ fn spacings(r: &Rewriter<'_>, count: usize) -> Result<Vec<Spacing>, OpError> {
 fn gradients(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     let x = r.args().tensor("self")?;
     let (value, ty) = (x.value, x.ty.clone());
-    if !ty.dtype.is_float() {
-        return Err(r.args().unsupported("a gradient of integers"));
+    if !ty.dtype.is_float() && !ty.dtype.is_int() {
+        return Err(r.args().unsupported(&format!("a gradient of {}", ty.dtype)));
     }
     let order = r.args().literal("edge_order")?;
     if !matches!(order, 1 | 2) {
@@ -161,7 +161,8 @@ impl Along {
             let differs = |_| args.invalid(format!("expected {} coordinates, found {ty}", self.size));
             cx.require(Rel::eq(ty.sizes[0], self.size), args.op()).map_err(differs)
         })?;
-        let coordinates = r.convert(coordinates, dtype)?;
+        // Differences of integers are divided as numbers.
+        let coordinates = if dtype.is_float() { r.convert(coordinates, dtype)? } else { coordinates };
         let mut sizes = vec![Expr::one(); self.rank];
         sizes[self.at] = self.size;
         let x = r.reshape(coordinates, sizes)?;

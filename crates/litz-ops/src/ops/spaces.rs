@@ -19,23 +19,30 @@ pub const OPS: &[OpDef] = &[
     decompose("aten.logspace.Scalar_Tensor", exponential),
 ];
 
-/// The element type of the result, which is one of floats.
+/// The element type of the result.
 fn dtype(r: &Rewriter<'_>) -> Result<Dtype, OpError> {
     let dtype = r.args().dtype("dtype")?.unwrap_or(Dtype::F32);
-    if dtype.is_float() { Ok(dtype) } else { Err(r.args().unsupported(&format!("steps in {dtype}"))) }
+    let is_number = dtype.is_float() || dtype.is_int();
+    if is_number { Ok(dtype) } else { Err(r.args().unsupported(&format!("steps in {dtype}"))) }
 }
 
-/// An end of the range in f64, as a tensor without dimensions.
+/// An end of the range in f64, as a tensor without dimensions. Of integers it loses its fraction before anything else.
 fn end(r: &mut Rewriter<'_>, name: &str) -> Result<Value, OpError> {
-    let arg = r.args().get(name).clone();
-    if r.args().tensor(name).is_err() {
-        return r.call("aten.scalar_tensor.default", [arg, Arg::Dtype(Dtype::F64)]);
+    let (arg, dtype) = (r.args().get(name).clone(), dtype(r)?);
+    let end = if r.args().tensor(name).is_err() {
+        r.call("aten.scalar_tensor.default", [arg, Arg::Dtype(Dtype::F64)])?
+    } else {
+        let ty = r.args().tensor(name)?.ty.clone();
+        if ty.rank() != 0 {
+            return Err(r.args().invalid(format!("expected a number, found {ty}")));
+        }
+        r.call("aten._to_copy.default", [arg, Arg::Dtype(Dtype::F64)])?
+    };
+    if !dtype.is_int() {
+        return Ok(end);
     }
-    let ty = r.args().tensor(name)?.ty.clone();
-    if ty.rank() != 0 {
-        return Err(r.args().invalid(format!("expected a number, found {ty}")));
-    }
-    r.call("aten._to_copy.default", [arg, Arg::Dtype(Dtype::F64)])
+    let whole = r.convert(end, dtype)?;
+    r.convert(whole, Dtype::F64)
 }
 
 /// The numbers in f64: the first half counted from the start, the second from the end, so that both ends are exact.

@@ -2,10 +2,11 @@
 //! signal. Follows `aten/native/SpectralOps.cpp`.
 
 use crate::decompose::Rewriter;
-use crate::def::{OpDef, decompose};
+use crate::def::{DecomposeFn, OpDef, decompose};
 use crate::error::OpError;
 use crate::layout::{known, same};
 use crate::ops::terms::{dims_arg, int};
+use crate::traits::Complex;
 use litz_ir::Dtype;
 use litz_ir::dtype::Kind;
 use litz_ir::graph::{Arg, Value};
@@ -13,22 +14,31 @@ use litz_sym::{Expr, Rel};
 
 /// Entries.
 pub const OPS: &[OpDef] = &[
-    decompose("aten.fft_fft.default", |r| of_one(r, Way::Forward)),
-    decompose("aten.fft_ifft.default", |r| of_one(r, Way::Backward)),
-    decompose("aten.fft_rfft.default", |r| of_real(r, Way::Forward, true)),
-    decompose("aten.fft_ihfft.default", |r| of_real(r, Way::Backward, true)),
-    decompose("aten.fft_irfft.default", |r| to_real(r, Way::Backward)),
-    decompose("aten.fft_hfft.default", |r| to_real(r, Way::Forward)),
-    decompose("aten.fft_fft2.default", |r| of_several(r, Way::Forward)),
-    decompose("aten.fft_ifft2.default", |r| of_several(r, Way::Backward)),
-    decompose("aten.fft_fftn.default", |r| of_several(r, Way::Forward)),
-    decompose("aten.fft_ifftn.default", |r| of_several(r, Way::Backward)),
-    decompose("aten.fft_rfft2.default", several_of_real),
-    decompose("aten.fft_rfftn.default", several_of_real),
-    decompose("aten.fft_irfft2.default", several_to_real),
-    decompose("aten.fft_irfftn.default", several_to_real),
-    decompose("aten.stft.default", of_windows),
+    of_numbers("aten.fft_fft.default", |r| of_one(r, Way::Forward)),
+    of_numbers("aten.fft_ifft.default", |r| of_one(r, Way::Backward)),
+    of_numbers("aten.fft_rfft.default", |r| of_real(r, Way::Forward, true)),
+    of_numbers("aten.fft_ihfft.default", |r| of_real(r, Way::Backward, true)),
+    of_numbers("aten.fft_irfft.default", |r| to_real(r, Way::Backward)),
+    of_numbers("aten.fft_hfft.default", |r| to_real(r, Way::Forward)),
+    of_numbers("aten.fft_fft2.default", |r| of_several(r, Way::Forward)),
+    of_numbers("aten.fft_ifft2.default", |r| of_several(r, Way::Backward)),
+    of_numbers("aten.fft_fftn.default", |r| of_several(r, Way::Forward)),
+    of_numbers("aten.fft_ifftn.default", |r| of_several(r, Way::Backward)),
+    of_numbers("aten.fft_rfft2.default", |r| several_of_real(r, Way::Forward)),
+    of_numbers("aten.fft_rfftn.default", |r| several_of_real(r, Way::Forward)),
+    of_numbers("aten.fft_ihfft2.default", |r| several_of_real(r, Way::Backward)),
+    of_numbers("aten.fft_ihfftn.default", |r| several_of_real(r, Way::Backward)),
+    of_numbers("aten.fft_irfft2.default", |r| several_to_real(r, Way::Backward)),
+    of_numbers("aten.fft_irfftn.default", |r| several_to_real(r, Way::Backward)),
+    of_numbers("aten.fft_hfft2.default", |r| several_to_real(r, Way::Forward)),
+    of_numbers("aten.fft_hfftn.default", |r| several_to_real(r, Way::Forward)),
+    of_numbers("aten.stft.default", of_windows),
 ];
+
+/// A decomposition that holds for complex numbers.
+const fn of_numbers(name: &'static str, rewrite: DecomposeFn) -> OpDef {
+    decompose(name, rewrite).complex(Complex::Rewritten)
+}
 
 /// The sign of the exponent, negative forward.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -115,10 +125,10 @@ fn of_length(r: &mut Rewriter<'_>, x: Value, d: usize) -> Result<Value, OpError>
     }
 }
 
-fn complex_along(r: &mut Rewriter<'_>, x: Value, dims: &[usize], way: Way) -> Result<Vec<Value>, OpError> {
+fn complex_along(r: &mut Rewriter<'_>, x: Value, dims: &[usize], way: Way) -> Result<Value, OpError> {
     let divisor = divisor(r, way)?;
     let args = [Arg::Value(x), dims_arg(dims), divisor, Arg::Bool(way == Way::Forward)];
-    Ok(vec![r.call("aten._fft_c2c.default", args)?])
+    r.call("aten._fft_c2c.default", args)
 }
 
 fn of_one(r: &mut Rewriter<'_>, way: Way) -> Result<Vec<Value>, OpError> {
@@ -128,7 +138,7 @@ fn of_one(r: &mut Rewriter<'_>, way: Way) -> Result<Vec<Value>, OpError> {
     }
     let d = one_dim(r, x)?;
     let x = of_length(r, x, d)?;
-    complex_along(r, x, &[d], way)
+    Ok(vec![complex_along(r, x, &[d], way)?])
 }
 
 /// Backward, the conjugates of forward.
@@ -200,32 +210,49 @@ fn of_several(r: &mut Rewriter<'_>, way: Way) -> Result<Vec<Value>, OpError> {
     let x = complex_operand(r)?;
     let (dims, lengths) = dims_and_lengths(r, x)?;
     let x = of_lengths(r, x, &dims, &lengths.unwrap_or_default())?;
-    complex_along(r, x, &dims, way)
+    Ok(vec![complex_along(r, x, &dims, way)?])
 }
 
-fn several_of_real(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
+/// Backward, the conjugates of forward along the last dimension, then backward along the others.
+fn several_of_real(r: &mut Rewriter<'_>, way: Way) -> Result<Vec<Value>, OpError> {
     let x = real_operand(r)?;
     let (dims, lengths) = dims_and_lengths(r, x)?;
     let x = of_lengths(r, x, &dims, &lengths.unwrap_or_default())?;
-    let divisor = divisor(r, Way::Forward)?;
-    let args = [Arg::Value(x), dims_arg(&dims), divisor, Arg::Bool(true)];
-    Ok(vec![r.call("aten._fft_r2c.default", args)?])
+    let divisor = divisor(r, way)?;
+    let Some((&last, others)) = dims.split_last() else { return Err(r.args().bad("dim", "dimensions")) };
+    let at_once = if way == Way::Forward { &dims[..] } else { &[last] };
+    let args = [Arg::Value(x), dims_arg(at_once), divisor, Arg::Bool(true)];
+    let result = r.call("aten._fft_r2c.default", args)?;
+    if way == Way::Forward {
+        return Ok(vec![result]);
+    }
+    let result = r.apply("aten.conj_physical.default", &[result])?;
+    Ok(vec![if others.is_empty() { result } else { complex_along(r, result, others, way)? }])
 }
 
-fn several_to_real(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
+/// Forward, the others' transforms come first, and what follows is of the conjugates.
+fn several_to_real(r: &mut Rewriter<'_>, way: Way) -> Result<Vec<Value>, OpError> {
     let x = complex_operand(r)?;
     let (dims, lengths) = dims_and_lengths(r, x)?;
     let own = r.ty(x)?.sizes;
-    let Some(&last) = dims.last() else { return Err(r.args().bad("dim", "dimensions")) };
+    let Some((&last, others)) = dims.split_last() else { return Err(r.args().bad("dim", "dimensions")) };
     // -1 stands for what follows from the operand's size here, too.
     let is_given = r.args().has("s") && r.args().ints("s")?.last() != Some(&Expr::int(-1));
     let mut lengths = lengths.unwrap_or_else(|| dims.iter().map(|&d| own[d]).collect());
     let Some(end) = lengths.last_mut() else { return Err(r.args().bad("s", "lengths")) };
     let length = if is_given { *end } else { whole(own[last]) };
     *end = r.infer_cx().simplify(length.floordiv(2) + 1);
-    let x = of_lengths(r, x, &dims, &lengths)?;
-    let divisor = divisor(r, Way::Backward)?;
-    let args = [Arg::Value(x), dims_arg(&dims), divisor, Arg::Int(length)];
+    let mut x = of_lengths(r, x, &dims, &lengths)?;
+    let divisor = divisor(r, way)?;
+    let mut at_once = &dims[..];
+    if way == Way::Forward {
+        if !others.is_empty() {
+            x = complex_along(r, x, others, way)?;
+        }
+        x = r.apply("aten._conj.default", &[x])?;
+        at_once = &dims[dims.len() - 1..];
+    }
+    let args = [Arg::Value(x), dims_arg(at_once), divisor, Arg::Int(length)];
     Ok(vec![r.call("aten._fft_c2r.default", args)?])
 }
 

@@ -6,7 +6,7 @@ use crate::error::OpError;
 use crate::ops::terms::{dims_arg, float, int};
 use litz_ir::Dtype;
 use litz_ir::graph::{Arg, Value};
-use litz_sym::Expr;
+use litz_sym::{Expr, Rel};
 
 /// Entries.
 pub const OPS: &[OpDef] = &[
@@ -96,16 +96,39 @@ pub const OPS: &[OpDef] = &[
         Ok(vec![quantile(r, q, true)?])
     }),
     decompose("aten.histogram.bin_ct", |r| {
-        let bins = r.args().int("bins")?;
-        let edges = even_edges(r, bins)?;
-        let counts = counts_between(r, edges)?;
+        let x = r.args().tensor("self")?.value;
+        let (bins, x) = (r.args().int("bins")?, r.reshape(x, [Expr::int(-1)])?);
+        let edges = even_edges(r, x, bins, 0)?;
+        let counts = counts_between(r, &[x], &[edges])?;
         Ok(vec![counts, edges])
     }),
     decompose("aten.histogram.bins_tensor", |r| {
-        let bins = r.args().tensor("bins")?.value;
-        let counts = counts_between(r, bins)?;
+        let (x, bins) = (r.args().tensor("self")?.value, r.args().tensor("bins")?.value);
+        let x = r.reshape(x, [Expr::int(-1)])?;
+        let counts = counts_between(r, &[x], &[bins])?;
         let edges = r.apply("aten.clone.default", &[bins])?;
         Ok(vec![counts, edges])
+    }),
+    decompose("aten.histogramdd.default", |r| {
+        let (points, bins) = (coordinates(r)?, r.args().ints("bins")?);
+        if bins.len() != points.len() {
+            return Err(r.args().bad("bins", "a number of bins for each coordinate"));
+        }
+        even_counts(r, &points, &bins)
+    }),
+    decompose("aten.histogramdd.int_bins", |r| {
+        let (points, bins) = (coordinates(r)?, r.args().int("bins")?);
+        even_counts(r, &points, &vec![bins; points.len()])
+    }),
+    decompose("aten.histogramdd.TensorList_bins", |r| {
+        let points = coordinates(r)?;
+        let edges: Vec<Value> = r.args().tensors("bins")?.iter().map(|edges| edges.value).collect();
+        if edges.len() != points.len() {
+            return Err(r.args().bad("bins", "edges for each coordinate"));
+        }
+        let counts = counts_between(r, &points, &edges)?;
+        let copies = edges.iter().map(|&edges| r.apply("aten.clone.default", &[edges]));
+        [Ok(counts)].into_iter().chain(copies).collect()
     }),
 ];
 
@@ -372,21 +395,45 @@ fn quantile(r: &mut Rewriter<'_>, q: Value, ignores_nan: bool) -> Result<Value, 
     Ok(result)
 }
 
-/// Edges of bins of one width: between the ends given, or the extremes; half a unit around equal ones.
-fn even_edges(r: &mut Rewriter<'_>, bins: Expr) -> Result<Value, OpError> {
+/// The coordinates of points, which are the rows of the operand, as a vector for each dimension.
+fn coordinates(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     let x = r.args().tensor("self")?;
-    let (value, dtype) = (x.value, x.ty.dtype);
+    let (value, ty) = (x.value, x.ty.clone());
+    let Some(count) = ty.sizes.last().and_then(|size| size.as_int()).filter(|_| ty.rank() > 1) else {
+        return Err(r.args().unsupported("points of a number of coordinates that sizes decide"));
+    };
+    let rows: Expr = ty.sizes[..ty.rank() - 1].iter().copied().product();
+    let rows = r.reshape(value, [rows, Expr::int(count)])?;
+    (0..count).map(|d| r.call("aten.select.int", [Arg::Value(rows), int(1), int(d)])).collect()
+}
+
+/// Counts of points between edges of bins of one width, and the edges.
+fn even_counts(r: &mut Rewriter<'_>, points: &[Value], bins: &[Expr]) -> Result<Vec<Value>, OpError> {
+    let edges = (0..points.len()).map(|d| even_edges(r, points[d], bins[d], d));
+    let edges = edges.collect::<Result<Vec<_>, _>>()?;
+    let counts = counts_between(r, points, &edges)?;
+    Ok([vec![counts], edges].concat())
+}
+
+/// Edges of bins of one width for the `d`-th coordinates: between the ends given, or the extremes; half a unit around equal ones.
+fn even_edges(r: &mut Rewriter<'_>, x: Value, bins: Expr, d: usize) -> Result<Value, OpError> {
+    let ty = r.ty(x)?;
+    let dtype = ty.dtype;
     let args = |low: Arg, high: Arg| [low, high, Arg::Int(bins + 1), Arg::Dtype(dtype)];
-    if r.args().has("range") {
-        let range = r.args().get("range").as_list().map(<[Arg]>::to_vec);
-        let Some([Arg::Float(low), Arg::Float(high)]) = range.as_deref() else {
-            return Err(r.args().bad("range", "two numbers"));
+    let ends = if r.args().has("range") {
+        let range = r.args().get("range").as_list().map(<[Arg]>::to_vec).unwrap_or_default();
+        let Some([Arg::Float(low), Arg::Float(high)]) = range.get(2 * d..2 * d + 2) else {
+            return Err(r.args().bad("range", "two numbers for each dimension"));
         };
-        let (low, high) = (low.0, high.0);
+        Some((low.0, high.0))
+    } else {
+        ty.numel().is_zero().then_some((0.0, 0.0))
+    };
+    if let Some((low, high)) = ends {
         let (low, high) = if low == high { (low - 0.5, high + 0.5) } else { (low, high) };
         return r.call("aten.linspace.default", args(float(low), float(high)));
     }
-    let (low, high) = (r.apply("aten.min.default", &[value])?, r.apply("aten.max.default", &[value])?);
+    let (low, high) = (r.apply("aten.min.default", &[x])?, r.apply("aten.max.default", &[x])?);
     let range = r.sub(high, low)?;
     let is_finite = r.apply("aten.isfinite.default", &[range])?;
     let message = format!("{}: the range of the elements is not finite", r.args().op());
@@ -398,44 +445,74 @@ fn even_edges(r: &mut Rewriter<'_>, bins: Expr) -> Result<Value, OpError> {
     r.call("aten.linspace.Tensor_Tensor", args(Arg::Value(low), Arg::Value(high)))
 }
 
-/// How many elements, or what sum of their weights, lie between neighbouring edges: at a lower edge inside, at an upper edge
-/// only of the last bin. A density adds up to 1 over the line.
-fn counts_between(r: &mut Rewriter<'_>, edges: Value) -> Result<Value, OpError> {
+/// How many points, or what sum of their weights, lie between neighbouring edges along each dimension: at a lower edge inside, at
+/// an upper edge only of the last bin. A density adds up to 1 over space.
+fn counts_between(r: &mut Rewriter<'_>, points: &[Value], edges: &[Value]) -> Result<Value, OpError> {
     r.args().of_types("self", &[Dtype::F32, Dtype::F64])?;
-    let x = r.args().tensor("self")?.value;
-    let (ty, dtype) = (r.ty(edges)?, r.ty(x)?.dtype);
-    let &[count] = ty.sizes.as_slice() else {
-        return Err(r.args().invalid(format!("expected a vector of edges, found {ty}")));
-    };
-    if ty.dtype != dtype {
-        return Err(r.args().invalid(format!("expected edges of {dtype}, found {ty}")));
-    }
-    let weights = r.args().opt_tensor("weight")?.map(|t| t.value);
-    let flat = r.reshape(x, [Expr::int(-1)])?;
-    let column = |r: &mut Rewriter<'_>, x: Value| r.call("aten.unsqueeze.default", [Arg::Value(x), int(1)]);
-    let (low, high) = (r.slice(edges, 0, Expr::zero(), count - 1)?, r.slice(edges, 0, Expr::one(), count)?);
-    let (low, top) = (column(r, low)?, column(r, high)?);
-    let last = r.slice(edges, 0, count - 1, count)?;
-    let (above, below) = (r.apply("aten.ge.Tensor", &[flat, low])?, r.apply("aten.lt.Tensor", &[flat, top])?);
-    let (at_top, is_last) =
-        (r.apply("aten.eq.Tensor", &[flat, top])?, r.apply("aten.eq.Tensor", &[top, last])?);
-    let closed = r.apply("aten.logical_and.default", &[at_top, is_last])?;
-    let below = r.apply("aten.logical_or.default", &[below, closed])?;
-    let inside = r.apply("aten.logical_and.default", &[above, below])?;
-    let inside = match weights {
-        Some(weights) => {
-            let weights = r.reshape(weights, [Expr::int(-1)])?;
-            r.call("aten.where.ScalarOther", [Arg::Value(inside), Arg::Value(weights), float(0.0)])?
+    let (rows, dtype) = (r.ty(points[0])?.numel(), r.ty(points[0])?.dtype);
+    let mut bins = Vec::with_capacity(edges.len());
+    let (mut place, mut inside) = (None, None);
+    for (&x, &edges) in points.iter().zip(edges) {
+        let ty = r.ty(edges)?;
+        let &[count] = ty.sizes.as_slice() else {
+            return Err(r.args().invalid(format!("expected a vector of edges, found {ty}")));
+        };
+        if ty.dtype != dtype {
+            return Err(r.args().invalid(format!("expected edges of {dtype}, found {ty}")));
         }
-        None => r.convert(inside, dtype)?,
-    };
-    let counts = r.call("aten.sum.dim_IntList", [Arg::Value(inside), dims_arg(&[1])])?;
-    if !r.args().flag("density")? {
-        return Ok(counts);
+        r.require(|cx, args| {
+            let none = |_| args.invalid("expected at least one edge");
+            cx.require(Rel::ge(count, 1), args.op()).map_err(none)
+        })?;
+        let (first, last) =
+            (r.slice(edges, 0, Expr::zero(), Expr::one())?, r.slice(edges, 0, count - 1, count)?);
+        let (above, below) =
+            (r.apply("aten.ge.Tensor", &[x, first])?, r.apply("aten.le.Tensor", &[x, last])?);
+        let own = r.apply("aten.logical_and.default", &[above, below])?;
+        let passed = [Arg::Value(edges), Arg::Value(x), Arg::Bool(false), Arg::Bool(true)];
+        let passed = r.call("aten.searchsorted.Tensor", passed)?;
+        let bin = r.call("aten.sub.Scalar", [Arg::Value(passed), int(1)])?;
+        let bin = r.call("aten.clamp_max.default", [Arg::Value(bin), Arg::Int(count - 2)])?;
+        (place, inside) = match (place, inside) {
+            (Some(place), Some(inside)) => {
+                let before = r.call("aten.mul.Scalar", [Arg::Value(place), Arg::Int(count - 1)])?;
+                (Some(r.add(before, bin)?), Some(r.apply("aten.logical_and.default", &[inside, own])?))
+            }
+            _ => (Some(bin), Some(own)),
+        };
+        bins.push(count - 1);
     }
-    let total = r.apply("aten.sum.default", &[counts])?;
-    let low = r.slice(edges, 0, Expr::zero(), count - 1)?;
-    let widths = r.sub(high, low)?;
-    let share = r.div(counts, total)?;
-    r.div(share, widths)
+    let (Some(place), Some(inside)) = (place, inside) else {
+        return Err(r.args().invalid("expected points of at least one coordinate"));
+    };
+    // What is outside goes to a place behind the last bin.
+    let total: Expr = bins.iter().copied().product();
+    let place = r.call("aten.where.ScalarOther", [Arg::Value(inside), Arg::Value(place), Arg::Int(total)])?;
+    let amounts = match r.args().opt_tensor("weight")?.map(|t| t.value) {
+        Some(weights) => r.reshape(weights, [Expr::int(-1)])?,
+        None => r.filled([rows], 1.0, dtype)?,
+    };
+    let none = r.filled([total + 1], 0.0, dtype)?;
+    let counts = r.call(
+        "aten.scatter_add.default",
+        [Arg::Value(none), int(0), Arg::Value(place), Arg::Value(amounts)],
+    )?;
+    let counts = r.slice(counts, 0, Expr::zero(), total)?;
+    let mut counts = r.reshape(counts, bins.clone())?;
+    if !r.args().flag("density")? {
+        return r.apply("aten.clone.default", &[counts]);
+    }
+    let sum = r.apply("aten.sum.default", &[counts])?;
+    counts = r.div(counts, sum)?;
+    for (d, &edges) in edges.iter().enumerate() {
+        let count = bins[d] + 1;
+        let (low, high) =
+            (r.slice(edges, 0, Expr::zero(), count - 1)?, r.slice(edges, 0, Expr::one(), count)?);
+        let widths = r.sub(high, low)?;
+        let mut sizes = vec![Expr::one(); bins.len()];
+        sizes[d] = bins[d];
+        let widths = r.reshape(widths, sizes)?;
+        counts = r.div(counts, widths)?;
+    }
+    Ok(counts)
 }

@@ -6,6 +6,7 @@ use crate::def::{OpDef, decompose};
 use crate::error::OpError;
 use crate::ops::seeded::{self, Dropped};
 use crate::ops::terms::{float, int};
+use crate::traits::Complex;
 use crate::traits::Holds::{Always, When};
 use litz_ir::Dtype;
 use litz_ir::graph::{Arg, Value};
@@ -75,8 +76,10 @@ pub const OPS: &[OpDef] = &[
         let parts = Arg::List(vec![Arg::Value(ones), Arg::Value(powers)]);
         Ok(vec![r.call("aten.cat.default", [parts, int(-1)])?])
     }),
-    decompose("aten.fft_fftshift.default", |r| shifted(r, |size| size.floordiv(2))),
-    decompose("aten.fft_ifftshift.default", |r| shifted(r, |size| size.ceildiv(2))),
+    decompose("aten.fft_fftshift.default", |r| shifted(r, |size| size.floordiv(2)))
+        .complex(Complex::Rewritten),
+    decompose("aten.fft_ifftshift.default", |r| shifted(r, |size| size.ceildiv(2)))
+        .complex(Complex::Rewritten),
     decompose("aten.feature_alpha_dropout.default", unless_training)
         .alias(Always)
         .random(When(|_, args| Ok(args.flag("train")? && args.float("p")? != 0.0)))
@@ -206,6 +209,7 @@ const fn renamed(name: &'static str) -> OpDef {
             if target.contains('.') { format!("aten.{target}") } else { format!("aten.{target}.{overload}") };
         Ok(vec![r.call(&target, args)?])
     })
+    .complex(Complex::Rewritten)
 }
 
 /// The argument `indices` kept inside of the tensor; negative ones count from its end.

@@ -4,12 +4,12 @@ use crate::args::Args;
 use crate::def::{OpDef, identity, inplace_view, lower, one, view};
 use crate::error::OpError;
 use crate::infer::{InferCx, first_tensor};
-use crate::layout::{not_negative, same, view_strides};
+use crate::layout::{known, not_negative, same, view_strides};
 use crate::lower::Lower;
 use crate::traits::Holds::{Always, When};
-use crate::traits::Layout;
+use crate::traits::{Complex, Layout};
 use crate::view::{View, dim};
-use litz_ir::graph::{TensorType, Type, contiguous_strides};
+use litz_ir::graph::{MemoryFormat, TensorType, Type, contiguous_strides};
 use litz_sym::{Expr, Facts, Rel};
 
 /// Entries.
@@ -73,6 +73,12 @@ pub const OPS: &[OpDef] = &[
     inplace_view("aten.squeeze_.dim", "aten.squeeze.dim"),
     inplace_view("aten.squeeze_.dims", "aten.squeeze.dims"),
     inplace_view("aten.unsqueeze_.default", "aten.unsqueeze.default"),
+    view("litz.resized.default", |cx, args| resized(cx, args, args.ints("size")?)),
+    view("litz.resized_as.default", |cx, args| {
+        resized(cx, args, args.tensor("the_template")?.ty.sizes.clone())
+    }),
+    inplace_view("aten.resize_.default", "litz.resized.default"),
+    inplace_view("aten.resize_as_.default", "litz.resized_as.default"),
     view("aten.expand.default", |cx, args| expand(cx, args, args.ints("size")?)),
     view("aten.broadcast_to.default", |cx, args| expand(cx, args, args.ints("size")?)),
     view("aten.expand_as.default", |cx, args| expand(cx, args, args.tensor("other")?.ty.sizes.clone())),
@@ -89,6 +95,7 @@ pub const OPS: &[OpDef] = &[
     view("aten.unfold.default", unfold),
     lower("aten.as_strided.default", as_strided_type, as_strided)
         .layout(Layout::Reads)
+        .complex(Complex::Lowered)
         .scatter("aten.as_strided_scatter.default"),
 ];
 
@@ -223,6 +230,34 @@ fn split_flat(flat: Expr, sizes: &[Expr], dims: &[usize], coords: &mut [Expr]) {
         coords[d] = if i == 0 { whole } else { whole.modulo(sizes[d]) };
         inner = inner * sizes[d];
     }
+}
+
+/// The first elements of the operand's memory with other sizes. Memory behind the last one is none that anything wrote.
+fn resized(cx: &mut InferCx<'_>, args: &Args<'_>, sizes: Vec<Expr>) -> Views {
+    let ty = first_tensor(args)?;
+    not_negative(cx, args, &sizes)?;
+    if args.memory_format("memory_format")?.is_some_and(|format| format != MemoryFormat::Contiguous) {
+        return Err(args.unsupported("another layout than that of rows"));
+    }
+    if sizes.len() == ty.rank() && sizes.iter().zip(&ty.sizes).all(|(&size, &own)| same(cx.facts, size, own))
+    {
+        return Ok(vec![View::identity(&ty.sizes)]);
+    }
+    let contiguous = contiguous_strides(&ty.sizes);
+    let is_packed =
+        (0..ty.rank()).all(|d| ty.sizes[d].is_one() || same(cx.facts, ty.strides[d], contiguous[d]));
+    let (total, own): (Expr, Expr) = (sizes.iter().product(), ty.numel());
+    if !is_packed || known(cx.facts, Rel::le(total, own)) != Some(true) {
+        return Err(args.unsupported("memory that is larger, or lies otherwise, than the operand's elements"));
+    }
+    if same(cx.facts, total, own) {
+        return reshape(cx, ty, sizes);
+    }
+    let strides = contiguous_strides(&sizes);
+    let flat = strides.iter().enumerate().map(|(d, &stride)| dim(d) * stride).sum();
+    let mut coords = vec![Expr::zero(); ty.rank()];
+    split_flat(flat, &ty.sizes, &(0..ty.rank()).collect::<Vec<_>>(), &mut coords);
+    Ok(vec![View { sizes, coords, strides: Some(strides), is_reshape: false }])
 }
 
 fn flatten(cx: &mut InferCx<'_>, args: &Args<'_>) -> Views {

@@ -8,7 +8,7 @@ use super::{Read, Routine, Write, bessel};
 use crate::error::RunError;
 
 /// Every function by name. Each reads one or two buffers of f32 or f64 and writes one of the same type, and takes the
-/// number of elements. All compute in f64.
+/// number of elements. All compute in f64, but for `gcd`, which is of i64.
 ///
 /// `hermite_h`, `hermite_he`, `laguerre_l` and `legendre_p` read an argument and a degree, of which only the integer part
 /// counts; a negative one gives 0.
@@ -24,6 +24,7 @@ const FUNCTIONS: &[(&str, Routine)] = &[
     ("bessel_y1", |r, w, i| one(r, w, i, bessel::y1)),
     ("gammainc", |r, w, i| two(r, w, i, |_, a, x| gammainc(a, x))),
     ("gammaincc", |r, w, i| two(r, w, i, |_, a, x| gammaincc(a, x))),
+    ("gcd", gcd),
     ("hermite_h", |r, w, i| two(r, w, i, |dtype, x, n| hermite(dtype, x, n, 2.0))),
     ("hermite_he", |r, w, i| two(r, w, i, |dtype, x, n| hermite(dtype, x, n, 1.0))),
     ("laguerre_l", |r, w, i| two(r, w, i, |_, x, n| laguerre(x, n))),
@@ -71,8 +72,8 @@ fn apply<const N: usize>(
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     let function = |numbers: [f64; N]| function(dtype, numbers);
     match dtype {
-        Dtype::F32 => each::<f32, N>(reads, to, count, f64::from, |y| y as f32, function),
-        Dtype::F64 => each::<f64, N>(reads, to, count, |x| x, |y| y, function),
+        Dtype::F32 => each::<f32, N>(reads, to, count, |x| function(x.map(f64::from)) as f32),
+        Dtype::F64 => each::<f64, N>(reads, to, count, function),
         _ => None,
     }
     .ok_or_else(|| bug("expected buffers of floating-point numbers that hold all elements"))
@@ -82,14 +83,29 @@ fn bug(what: &str) -> RunError {
     RunError::bug("call of an elementwise function", what)
 }
 
+/// The greatest common divisor by Euclid's algorithm, whose signs are those of the operands' remainders.
+fn gcd(reads: &[Read<'_>], writes: &mut [Write<'_>], ints: &[i64]) -> Result<(), RunError> {
+    let (Ok(reads), [to], &[count]) = (<&[Read<'_>; 2]>::try_from(reads), writes, ints) else {
+        return Err(bug("expected two operands, a result and the number of elements"));
+    };
+    let divisor = |[mut a, mut b]: [i64; 2]| {
+        while a != 0 {
+            (a, b) = (b.wrapping_rem(a), a);
+        }
+        b
+    };
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    let is_whole = to.dtype == Dtype::I64 && reads.iter().all(|read| read.dtype == Dtype::I64);
+    let done = if is_whole { each::<i64, 2>(reads, to, count, divisor) } else { None };
+    done.ok_or_else(|| bug("expected buffers of i64 that hold all elements"))
+}
+
 /// None where a buffer is too small.
 fn each<T: Pod, const N: usize>(
     reads: &[Read<'_>; N],
     to: &mut Write<'_>,
     count: usize,
-    widen: fn(T) -> f64,
-    narrow: fn(f64) -> T,
-    function: impl Fn([f64; N]) -> f64,
+    function: impl Fn([T; N]) -> T,
 ) -> Option<()> {
     let mut operands = [&[] as &[T]; N];
     for (operand, read) in operands.iter_mut().zip(reads) {
@@ -97,7 +113,7 @@ fn each<T: Pod, const N: usize>(
     }
     let results = bytemuck::try_cast_slice_mut::<u8, T>(to.bytes).ok()?.get_mut(..count)?;
     for (at, result) in results.iter_mut().enumerate() {
-        *result = narrow(function(operands.map(|operand| widen(operand[at]))));
+        *result = function(operands.map(|operand| operand[at]));
     }
     Some(())
 }
@@ -174,6 +190,16 @@ mod tests {
         let function = routine(name).expect("the function is in the table");
         function(&operands, &mut writes, &[reads[0].len() as i64]).expect("it fits");
         result
+    }
+
+    #[test]
+    fn divisors_are_those_of_euclid() {
+        let (a, b) = ([12i64, 0, 7, 0, i64::MIN], [18i64, 5, -21, 0, -1]);
+        let mut result = [-9i64; 5];
+        let reads = [&a, &b].map(|numbers| Read { bytes: bytemuck::cast_slice(numbers), dtype: Dtype::I64 });
+        let mut writes = [Write { bytes: bytemuck::cast_slice_mut(&mut result), dtype: Dtype::I64 }];
+        routine("gcd").expect("the function is in the table")(&reads, &mut writes, &[5]).expect("it fits");
+        assert_eq!(result, [6, 5, 7, 0, -1]);
     }
 
     #[test]

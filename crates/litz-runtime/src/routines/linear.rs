@@ -4,11 +4,11 @@
 //! are chosen, as LAPACK has it: columns of Householder vectors below an upper triangle, unit diagonals left out, rows
 //! exchanged one after another with the first of the largest elements.
 
-use faer::linalg::solvers::{Llt, PartialPivLu, Qr, SelfAdjointEigen, Svd};
+use faer::linalg::solvers::{Eigen, Llt, PartialPivLu, Qr, SelfAdjointEigen, Svd};
 use faer::{Mat, MatRef, Side};
 use litz_ir::Dtype;
 
-use super::{Read, Routine, Write};
+use super::{Read, Routine, Write, ldl};
 use crate::error::RunError;
 
 /// Every routine by name. Buffers have a leading dimension of the batch, whose size is the first integer.
@@ -17,20 +17,26 @@ use crate::error::RunError;
 /// |---|---|---|---|
 /// | `cholesky` | A `[n, n]`, its lower triangle | L `[n, n]`, i32 info | n |
 /// | `eigen` | A `[n, n]`, its lower triangle | values `[n]` ascending, vectors `[n, n]` as columns | n |
+/// | `eigen_general` | A `[n, n]` | real and imaginary parts of values `[n]`, and of vectors `[n, n]` as columns | n |
 /// | `householder` | vectors `[m, k]`, scales `[t]` | the first n columns of their product `[m, n]` | m, k, t, n |
+/// | `ldl` | A `[n, n]`, its lower triangle | L and D in one `[n, n]`, i32 pivots `[n]`, i32 info | n |
+/// | `ldl_solve` | L and D `[n, n]`, pivots `[n]`, B `[n, k]` | X `[n, k]` with A X = B | n, k |
 /// | `lu` | A `[m, n]` | L and U in one `[m, n]`, i32 pivots from 1 `[min(m, n)]`, i32 info | m, n |
 /// | `lu_solve` | L and U `[n, n]`, pivots `[n]`, B `[n, k]` | X `[n, k]` with A X = B, or A^T X = B | n, k, transposed |
 /// | `matrix_exp` | A `[n, n]` | its exponential `[n, n]` | n |
 /// | `permutation` | i32 pivots `[k]` | i64 rows `[m]` that go to each place | m, k |
 /// | `qr` | A `[m, n]` | vectors and R in one `[m, n]`, scales `[min(m, n)]` | m, n |
-/// | `svd` | A `[m, n]` | U `[m, r]`, values `[r]` descending, V `[n, r]`; r = min(m, n) | m, n |
+/// | `svd` | A `[m, n]` | U `[m, u]`, values `[min(m, n)]` descending, V `[n, v]` | m, n, u, v |
 /// | `triangular` | A `[n, n]`, one triangle, B `[n, k]` | X `[n, k]` with A X = B | n, k, upper, unit diagonal |
 ///
 /// Infos are 0, or the position from 1 of the first pivot that is zero, of `cholesky` of the first that is not positive.
 const ROUTINES: &[(&str, Routine)] = &[
     ("cholesky", |r, w, i| each(r, w, i, cholesky)),
     ("eigen", |r, w, i| each(r, w, i, eigen)),
+    ("eigen_general", |r, w, i| each(r, w, i, eigen_general)),
     ("householder", |r, w, i| each(r, w, i, householder)),
+    ("ldl", |r, w, i| each(r, w, i, ldl::factor)),
+    ("ldl_solve", |r, w, i| each(r, w, i, ldl::solve)),
     ("lu", |r, w, i| each(r, w, i, lu)),
     ("lu_solve", |r, w, i| each(r, w, i, lu_solve)),
     ("matrix_exp", |r, w, i| each(r, w, i, matrix_exp)),
@@ -49,7 +55,7 @@ pub(super) fn routine(name: &str) -> Option<Routine> {
 /// results as numbers.
 type One = fn(&[Vec<f64>], &[usize]) -> Result<Vec<Vec<f64>>, RunError>;
 
-fn bug(what: &str) -> RunError {
+pub(super) fn bug(what: &str) -> RunError {
     RunError::bug("call of a routine of linear algebra", what)
 }
 
@@ -117,7 +123,7 @@ fn store(write: &mut Write<'_>, at: usize, numbers: &[f64]) -> Option<()> {
 }
 
 /// A row-major matrix, if there are so many elements.
-fn matrix(numbers: &[f64], rows: usize, columns: usize) -> Result<MatRef<'_, f64>, RunError> {
+pub(super) fn matrix(numbers: &[f64], rows: usize, columns: usize) -> Result<MatRef<'_, f64>, RunError> {
     if rows.checked_mul(columns) != Some(numbers.len()) {
         return Err(bug("an operand of another size"));
     }
@@ -125,7 +131,7 @@ fn matrix(numbers: &[f64], rows: usize, columns: usize) -> Result<MatRef<'_, f64
 }
 
 /// The elements in row-major order.
-fn rows(matrix: MatRef<'_, f64>) -> Vec<f64> {
+pub(super) fn rows(matrix: MatRef<'_, f64>) -> Vec<f64> {
     (0..matrix.nrows()).flat_map(|i| (0..matrix.ncols()).map(move |j| matrix[(i, j)])).collect()
 }
 
@@ -157,12 +163,43 @@ fn cholesky(operands: &[Vec<f64>], sizes: &[usize]) -> Result<Vec<Vec<f64>>, Run
 
 fn eigen(operands: &[Vec<f64>], sizes: &[usize]) -> Result<Vec<Vec<f64>>, RunError> {
     let ([a], &[n]) = (operands, sizes) else { return Err(bug("expected a matrix and its size")) };
+    if n == 0 {
+        // faer divides by the size.
+        return Ok(vec![Vec::new(), Vec::new()]);
+    }
     let found = SelfAdjointEigen::new(matrix(a, n, n)?, Side::Lower).map_err(|_| no_convergence())?;
     let values = found.S().column_vector();
     if (0..n).any(|i| values[i].is_nan()) {
         return Err(no_convergence());
     }
     Ok(vec![(0..n).map(|i| values[i]).collect(), rows(found.U())])
+}
+
+/// Vectors have length 1, and a largest element that is real, as LAPACK has them.
+fn eigen_general(operands: &[Vec<f64>], sizes: &[usize]) -> Result<Vec<Vec<f64>>, RunError> {
+    let ([a], &[n]) = (operands, sizes) else { return Err(bug("expected a matrix and its size")) };
+    if a.iter().any(|x| !x.is_finite()) {
+        return Err(no_convergence());
+    }
+    let found = Eigen::new_from_real(matrix(a, n, n)?).map_err(|_| no_convergence())?;
+    let (values, vectors) = (found.S().column_vector(), found.U());
+    let (mut re, mut im) = (vec![0.0; n * n], vec![0.0; n * n]);
+    for j in 0..n {
+        let size = |i: usize| vectors[(i, j)].re.hypot(vectors[(i, j)].im);
+        let length = (0..n).map(|i| size(i) * size(i)).sum::<f64>().sqrt();
+        let largest = (0..n).max_by(|&one, &other| size(one).total_cmp(&size(other))).unwrap_or(0);
+        // Divided by the direction of the largest one; real vectors stay as they are.
+        let turn = vectors[(largest, j)];
+        let is_real = values[j].im == 0.0;
+        let (cos, sin) =
+            if is_real { (1.0, 0.0) } else { (turn.re / size(largest), turn.im / size(largest)) };
+        for i in 0..n {
+            let x = vectors[(i, j)];
+            re[i * n + j] = (x.re * cos + x.im * sin) / length;
+            im[i * n + j] = if is_real || i == largest { 0.0 } else { (x.im * cos - x.re * sin) / length };
+        }
+    }
+    Ok(vec![(0..n).map(|i| values[i].re).collect(), (0..n).map(|i| values[i].im).collect(), re, im])
 }
 
 /// `(1 - t v v^T)` of each column `v` from its diagonal on, where it is 1, multiplied from the left to the right.
@@ -273,14 +310,26 @@ fn qr(operands: &[Vec<f64>], sizes: &[usize]) -> Result<Vec<Vec<f64>>, RunError>
 }
 
 fn svd(operands: &[Vec<f64>], sizes: &[usize]) -> Result<Vec<Vec<f64>>, RunError> {
-    let ([a], &[m, n]) = (operands, sizes) else { return Err(bug("expected a matrix and its sizes")) };
-    let found = Svd::new_thin(matrix(a, m, n)?).map_err(|_| no_convergence())?;
+    let ([a], &[m, n, left, right]) = (operands, sizes) else {
+        return Err(bug("expected a matrix and its sizes"));
+    };
+    let (a, r) = (matrix(a, m, n)?, m.min(n));
+    if (left != r && left != m) || (right != r && right != n) {
+        return Err(bug("expected all vectors, or one for each value"));
+    }
+    if r == 0 {
+        // There are no values; what belongs to none is any basis.
+        let basis = |size: usize, columns: usize| rows(Mat::<f64>::identity(size, columns).as_ref());
+        return Ok(vec![basis(m, left), Vec::new(), basis(n, right)]);
+    }
+    let found = if left > r || right > r { Svd::new(a) } else { Svd::new_thin(a) };
+    let found = found.map_err(|_| no_convergence())?;
     let values = found.S().column_vector();
-    let values: Vec<f64> = (0..m.min(n)).map(|i| values[i]).collect();
+    let values: Vec<f64> = (0..r).map(|i| values[i]).collect();
     if values.iter().any(|value| value.is_nan()) {
         return Err(no_convergence());
     }
-    Ok(vec![rows(found.U()), values, rows(found.V())])
+    Ok(vec![rows(found.U().get(.., ..left)), values, rows(found.V().get(.., ..right))])
 }
 
 /// Taylor's series of 24 terms of a matrix halved until its norm is below 1, squared as often.
@@ -378,12 +427,35 @@ mod tests {
     fn values_come_in_order() {
         let found = call("eigen", &[&[2.0, 9.0, 1.0, 2.0]], &[1, 2], &[2, 4]);
         close(&found[0], &[1.0, 3.0]);
-        let found = call("svd", &[&[0.0, 2.0, 0.0, 3.0, 0.0, 0.0]], &[1, 2, 3], &[4, 2, 6]);
+        let a = [0.0, 2.0, 0.0, 3.0, 0.0, 0.0];
+        let found = call("svd", &[&a], &[1, 2, 3, 2, 2], &[4, 2, 6]);
         close(&found[1], &[3.0, 2.0]);
+        let found = call("svd", &[&a], &[1, 2, 3, 2, 3], &[4, 2, 9]);
+        close(&[found[2][8].abs()], &[1.0]);
+        assert!(call("eigen", &[&[]], &[1, 0], &[0, 0]).concat().is_empty());
+        assert_eq!(call("svd", &[&[]], &[1, 2, 0, 2, 0], &[4, 0, 0])[0], [1.0, 0.0, 0.0, 1.0]);
+        let found = call("eigen_general", &[&[0.0, 2.0, -2.0, 0.0]], &[1, 2], &[2, 2, 4, 4]);
+        close(&found[0], &[0.0, 0.0]);
+        close(&[found[1][0].abs(), found[1][0] + found[1][1]], &[2.0, 0.0]);
         let found = call("triangular", &[&[2.0, 0.0, 1.0, 4.0], &[2.0, 9.0]], &[1, 2, 1, 0, 0], &[2]);
         close(&found[0], &[1.0, 2.0]);
         let found = call("matrix_exp", &[&[0.0, 3.0, -3.0, 0.0]], &[1, 2], &[4]);
         close(&found[0], &[3f64.cos(), 3f64.sin(), -3f64.sin(), 3f64.cos()]);
+    }
+
+    #[test]
+    fn indefinite_matrices_are_factorized_and_solved() {
+        let a = [0.0, 9.0, 9.0, 1.0, 0.0, 9.0, 2.0, 4.0, 3.0];
+        let found = call("ldl", &[&a], &[1, 3], &[9, 3, 1]);
+        close(&found[1][..1], &[3.0]);
+        close(&found[2], &[0.0]);
+        let x = call("ldl_solve", &[&found[0], &found[1], &[8.0, 13.0, 19.0]], &[1, 3, 1], &[3]);
+        close(&x[0], &[1.0, 2.0, 3.0]);
+        // No element of the diagonal will do.
+        let found = call("ldl", &[&[0.0, 9.0, 2.0, 0.0]], &[1, 2], &[4, 2, 1]);
+        close(&found[1], &[-2.0, -2.0]);
+        close(&call("ldl_solve", &[&found[0], &found[1], &[6.0, 10.0]], &[1, 2, 1], &[2])[0], &[5.0, 3.0]);
+        close(&call("ldl", &[&[0.0]], &[1, 1], &[1, 1, 1])[2], &[1.0]);
     }
 
     #[test]

@@ -23,6 +23,40 @@ pub(super) fn topk(reads: &[Read<'_>], writes: &mut [Write<'_>], ints: &[i64]) -
     Lines::new("topk", reads, writes, [outer, length, inner, count])?.select(writes, largest != 0)
 }
 
+/// Integers: rows, elements of each. Rows are ordered by their elements, the first first.
+pub(super) fn sort_rows(reads: &[Read<'_>], writes: &mut [Write<'_>], ints: &[i64]) -> Result<(), RunError> {
+    let wrong = || {
+        bug("sort_rows", "expected a buffer, its order, and how many rows of how many elements".to_owned())
+    };
+    let ([source], [order], &[rows, width]) = (reads, writes, ints) else { return Err(wrong()) };
+    let sizes = usize::try_from(rows).ok().zip(usize::try_from(width).ok());
+    let Some((rows, width)) = sizes else { return Err(wrong()) };
+    let (size, (places, _)) = (source.dtype.size(), order.bytes.as_chunks_mut::<8>());
+    let length = rows.saturating_mul(width).saturating_mul(size);
+    let (Some(bytes), Some(places), Dtype::I64) =
+        (source.bytes.get(..length), places.get_mut(..rows), order.dtype)
+    else {
+        return Err(wrong());
+    };
+    let key = |element: &[u8]| {
+        let mut bits = [0; 16];
+        bits[..size].copy_from_slice(element);
+        match Number::decode(source.dtype, u128::from_le_bytes(bits)) {
+            Number::Bool(bit) => Some(i128::from(bit)),
+            Number::Int(number) => Some(number),
+            Number::Float(number) => Some(i128::from(double_key(number))),
+            Number::Complex(..) => None,
+        }
+    };
+    let keys: Option<Vec<i128>> = bytes.chunks_exact(size).map(key).collect();
+    let keys = keys.ok_or_else(|| bug("sort_rows", format!("{} has no order", source.dtype)))?;
+    let row = |at: usize| &keys[at * width..(at + 1) * width];
+    let mut sorted: Vec<usize> = (0..rows).collect();
+    sorted.sort_by(|&one, &other| row(one).cmp(row(other)));
+    places.iter_mut().zip(sorted).for_each(|(place, at)| *place = (at as i64).to_le_bytes());
+    Ok(())
+}
+
 fn bug(routine: &str, what: String) -> RunError {
     RunError::bug(format!("call of {routine}"), what)
 }
@@ -323,6 +357,20 @@ mod tests {
         for dtype in [Dtype::F8E4M3, Dtype::F8E5M2] {
             ordered(dtype, &[-16.0, -1.5, 0.0, 0.5, 1.0, 16.0]);
         }
+    }
+
+    #[test]
+    fn rows_are_in_the_order_of_their_elements() {
+        let order = |x: &[f32], rows: i64, width: i64| {
+            let mut places = vec![-1i64; rows as usize];
+            let mut writes = [Write { bytes: bytemuck::cast_slice_mut(&mut places), dtype: Dtype::I64 }];
+            let reads = [Read { bytes: bytemuck::cast_slice(x), dtype: Dtype::F32 }];
+            sort_rows(&reads, &mut writes, &[rows, width]).map(|()| places)
+        };
+        let x = [1.0, 2.0, -1.0, 5.0, 1.0, -2.0, 1.0, f32::NAN, -1.0, 5.0];
+        assert_eq!(order(&x, 5, 2).expect("it fits"), [1, 4, 2, 0, 3]);
+        assert_eq!(order(&[], 3, 0).expect("it fits"), [0, 1, 2]);
+        assert!(order(&x, 6, 2).is_err());
     }
 
     #[test]

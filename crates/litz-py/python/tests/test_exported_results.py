@@ -1,0 +1,148 @@
+"""Exported files of operators whose results are free, or have sizes that data decides, run without PyTorch's operators."""
+
+import pytest
+import torch
+
+import litz
+
+NAN = float("nan")
+
+
+class Call(torch.nn.Module):
+    def __init__(self, f):
+        super().__init__()
+        self.f = f
+
+    def forward(self, *args):
+        return self.f(*args)
+
+
+def run(f, *inputs, dynamic_shapes=None):
+    """What a program's own kernels and routines give."""
+    shapes = None if dynamic_shapes is None else (dynamic_shapes,)
+    program = torch.export.export(Call(f), inputs, dynamic_shapes=shapes)
+    return litz.compile(program, options={"fallback": False})(*inputs)
+
+
+def spread(*sizes, dtype=torch.float64):
+    """Numbers that repeat late."""
+    count = torch.Size(sizes).numel()
+    return ((torch.arange(count) * 37 % 101).to(dtype) / 16 - 3).reshape(sizes)
+
+
+def orthonormal(vectors):
+    count = vectors.shape[-1]
+    torch.testing.assert_close(vectors.mT @ vectors, torch.eye(count, dtype=vectors.dtype).expand(*vectors.shape[:-2], count, count))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("sizes", [(3, 3), (5, 2), (2, 5), (2, 3, 4), (1, 1), (4, 0), (0, 3, 2)])
+def test_singular_vectors_give_the_matrix(sizes, dtype):
+    x = spread(*sizes, dtype=dtype)
+    for full in (False, True):
+        expected = torch.linalg.svd(x, full_matrices=full)
+        found = run(lambda x: torch.linalg.svd(x, full_matrices=full), x)
+        values = found[1]
+        torch.testing.assert_close(values, expected.S)
+        assert [(y.shape, y.stride()) for y in found] == [(y.shape, y.stride()) for y in expected]
+        count = values.shape[-1]
+        torch.testing.assert_close((found[0][..., :count] * values.unsqueeze(-2)) @ found[2][..., :count, :], x)
+        orthonormal(found[0])
+        orthonormal(found[2].mT)
+    left, values, right = run(lambda x: torch.svd(x), x)
+    torch.testing.assert_close((left * values.unsqueeze(-2)) @ right.mT, x)
+
+
+@pytest.mark.parametrize("sizes", [(3, 3), (2, 4, 4), (1, 1), (0, 0), (0, 2, 2)])
+def test_eigenvectors_are_turned_by_their_values_alone(sizes):
+    x = spread(*sizes)
+    for uplo in "LU":
+        values, vectors = run(lambda x: torch.linalg.eigh(x, uplo), x)
+        whole = x.tril() + x.tril(-1).mT if uplo == "L" else x.triu() + x.triu(1).mT
+        torch.testing.assert_close(values, torch.linalg.eigh(x, uplo).eigenvalues)
+        torch.testing.assert_close(whole @ vectors, vectors * values.unsqueeze(-2))
+        orthonormal(vectors)
+    x = x.float()
+    values, vectors = run(torch.linalg.eig, x)
+    torch.testing.assert_close(x.to(torch.complex64) @ vectors, vectors * values.unsqueeze(-2), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(torch.linalg.vector_norm(vectors, dim=-2), torch.ones(values.shape))
+    (alone,) = run(torch.linalg.eigvals, x)
+    key = lambda values: torch.take_along_dim(values, (values.real + values.imag / 3).argsort(-1), -1)
+    torch.testing.assert_close(key(alone), key(torch.linalg.eigvals(x)), atol=1e-5, rtol=1e-5)
+
+
+def test_what_is_no_number_has_no_factors():
+    x = torch.tensor([[1.0, NAN], [0.0, 1.0]])
+    for f in (torch.linalg.svd, torch.linalg.eigh, torch.linalg.eig):
+        with pytest.raises(litz.Error):
+            run(f, torch.where(x == 0, torch.tensor(NAN), x))
+
+
+SLICES = {
+    "rows": (torch.tensor([[3, 1], [2, 5], [3, 1], [2, 4], [2, 5]]), 0),
+    "columns": (torch.tensor([[1.0, -0.0, 1.0, 0.0], [2.0, 3.0, 2.0, 3.0]]), 1),
+    "middle": (spread(2, 6, 3).round().clamp(-1, 1), 1),
+    "one": (torch.ones(1, 4), 0),
+    "bool": (torch.tensor([[True, False], [False, True], [True, False]]), 0),
+    "none": (torch.zeros(0, 3), 0),
+}
+
+
+@pytest.mark.parametrize("name", SLICES)
+def test_distinct_slices(name):
+    x, dim = SLICES[name]
+    for f in (torch.unique, torch.unique_consecutive):
+        call = lambda x: f(x, return_inverse=True, return_counts=True, dim=dim)
+        for found, expected in zip(run(call, x), call(x), strict=True):
+            assert found.dtype == expected.dtype and torch.equal(found, expected), f
+
+
+def test_slices_with_numbers_that_are_none_are_all_distinct():
+    x = torch.tensor([[NAN, 1.0], [0.0, 1.0], [NAN, 1.0], [0.0, 1.0]])
+    values, places, counts = run(lambda x: torch.unique(x, return_inverse=True, return_counts=True, dim=0), x)
+    assert counts.tolist() == [2, 1, 1] and places.tolist()[1::2] == [0, 0] and sorted(places.tolist()[::2]) == [1, 2]
+    assert torch.equal(values[0], x[1])
+
+
+def resized(sizes):
+    def f(x):
+        y = x * 2
+        return y.resize_(sizes) + 1
+
+    return f
+
+
+def test_tensors_are_resized_within_their_memory():
+    x = spread(4, 6)
+    for sizes in ((4, 6), (24,), (2, 3, 2), (5, 3), (), (0, 7), (1, 1, 1)):
+        (found,) = run(resized(sizes), x)
+        assert torch.equal(found, resized(sizes)(x)), sizes
+    like = lambda x, y: (x + 1).resize_as_(y) * y
+    assert torch.equal(run(like, x, spread(3, 2))[0], like(x, spread(3, 2)))
+
+
+def test_memory_that_nothing_wrote_is_refused():
+    with pytest.raises(litz.UnsupportedError, match="aten.resize_.default"):
+        run(resized((5, 5)), spread(4, 6))
+    with pytest.raises(litz.UnsupportedError, match="aten.resize_.default"):
+        run(lambda x: x.t().clone(memory_format=torch.preserve_format).resize_(3, 3), spread(4, 6))
+
+
+def test_masks_that_add():
+    x, mask = spread(3, 4), torch.tensor([True, False, True])
+    for value in (spread(4), torch.tensor(2.0, dtype=torch.float64)):
+        f = lambda x, mask, value: x.index_put((mask,), value, accumulate=True)
+        assert torch.equal(run(f, x, mask, value)[0], f(x, mask, value))
+
+
+@pytest.mark.parametrize("name", ["hfft2", "hfftn", "ihfft2", "ihfftn"])
+def test_hermitian_transforms(name):
+    f, x = getattr(torch.fft, name), spread(2, 5, 6, dtype=torch.float32)
+    for norm in ("backward", "forward", "ortho"):
+        torch.testing.assert_close(run(lambda x: f(x, norm=norm), x)[0], f(x, norm=norm))
+    if name.endswith("n"):
+        call = lambda x: f(x, s=(4, 7), dim=(2, 0))
+        torch.testing.assert_close(run(call, x)[0], call(x))
+    if not name.startswith("i"):
+        z = torch.complex(x, x.flip(0))
+        torch.testing.assert_close(run(f, z)[0], f(z))
