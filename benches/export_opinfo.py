@@ -81,9 +81,9 @@ class Vary(Widen):
 def singular(left: torch.Tensor, values: torch.Tensor, right: torch.Tensor) -> tuple:
     """Singular values, the products of the vectors of each, and the projections on what belongs to none."""
     count = values.shape[-1]
-    products = left[..., :count].mT.unsqueeze(-1) * right[..., :count].mH.unsqueeze(-2)
+    products = left[..., :count].mT.unsqueeze(-1) * right[..., :count].mT.conj().unsqueeze(-2)
     others = [vectors[..., count:] for vectors in (left, right)]
-    return values, products, *(vectors @ vectors.mH for vectors in others)
+    return values, products, *(vectors @ vectors.mT.conj() for vectors in others)
 
 
 def sorted_values(values: torch.Tensor) -> tuple:
@@ -97,12 +97,12 @@ def eigen(values: torch.Tensor, vectors: torch.Tensor) -> tuple:
     if values.is_complex():
         values, order = sorted_values(values)
         vectors = torch.take_along_dim(vectors, order.unsqueeze(-2), -1)
-    return values, vectors.mT.unsqueeze(-1) * vectors.mH.unsqueeze(-2)
+    return values, vectors.mT.unsqueeze(-1) * vectors.mT.conj().unsqueeze(-2)
 
 
 # What is the same of any right result, where signs of vectors or the order of values are free: programs return this.
 SAME = {
-    "linalg_svd": lambda results: singular(results[0], results[1], results[2].mH),
+    "linalg_svd": lambda results: singular(results[0], results[1], results[2].mT.conj()),
     "svd": lambda results: singular(*results),
     "linalg_eigh": lambda results: eigen(*results),
     "linalg_eig": lambda results: eigen(*results),

@@ -19,6 +19,8 @@ use litz_ir::schema::BaseType;
 use litz_sym::Expr;
 use std::collections::HashMap;
 
+mod functions;
+
 /// The parts of values that a graph makes of parts: real, imaginary.
 pub(crate) type Parts = HashMap<Value, Pair>;
 type Pair = [Value; 2];
@@ -74,7 +76,7 @@ pub(crate) fn rule(def: &OpDef, node: &Node, graph: &Graph, parts: &Parts) -> Op
     if def.traits.complex == Complex::Copied {
         return dtypes(node, values).any(|dtype| dtype != Dtype::C64).then_some(convert as DecomposeFn);
     }
-    let own = RULES.iter().find(|(name, _)| *name == def.name).map(|(_, rule)| *rule);
+    let own = RULES.iter().chain(functions::RULES).find(|(name, _)| *name == def.name).map(|(_, rule)| *rule);
     own.or(match def.rule {
         Rule::Decompose(rewrite) if def.traits.complex == Complex::Rewritten => Some(rewrite),
         _ => None,
@@ -123,10 +125,6 @@ const RULES: &[(&str, DecomposeFn)] = &[
     ("aten.resolve_conj.default", |r| unary(r, |_, z| Ok(z))),
     ("aten.resolve_neg.default", |r| unary(r, |_, z| Ok(z))),
     ("aten.square.default", |r| unary(r, |r, z| mul(r, z, z))),
-    ("aten.pow.Tensor_Scalar", |r| match r.args().opt_float("exponent") {
-        Ok(Some(2.0)) => unary(r, |r, z| mul(r, z, z)),
-        _ => Err(r.args().unsupported("another power of complex numbers than 2")),
-    }),
     ("aten.abs.default", |r| {
         let z = operand(r, "self")?;
         Ok(vec![size(r, z)?])
@@ -191,6 +189,83 @@ const RULES: &[(&str, DecomposeFn)] = &[
     ("aten.isnan.default", |r| test(r, "aten.isnan.default", "aten.logical_or.default")),
     ("aten.isinf.default", |r| test(r, "aten.isinf.default", "aten.logical_or.default")),
     ("aten.isfinite.default", |r| test(r, "aten.isfinite.default", "aten.logical_and.default")),
+    ("aten.logical_not.default", |r| {
+        let z = operand(r, "self")?;
+        let holds = is_nonzero(r, z)?;
+        Ok(vec![r.apply("aten.logical_not.default", &[holds])?])
+    }),
+    ("aten.logical_and.default", logical),
+    ("aten.logical_or.default", logical),
+    ("aten.logical_xor.default", logical),
+    ("aten.all.default", of_truth),
+    ("aten.all.dim", of_truth),
+    ("aten.all.dims", of_truth),
+    ("aten.any.default", of_truth),
+    ("aten.any.dim", of_truth),
+    ("aten.any.dims", of_truth),
+    ("aten.isreal.default", |r| {
+        let [_, im] = operand(r, "self")?;
+        Ok(vec![r.scalar("aten.eq.Scalar", im, 0.0)?])
+    }),
+    ("aten.linalg_vector_norm.default", |r| {
+        let size = operand(r, "self").and_then(|z| size(r, z))?;
+        let mut args = r.args().node.args.clone();
+        args[0] = Arg::Value(size);
+        args.iter_mut().for_each(|arg| {
+            if let Arg::Dtype(dtype) = arg {
+                *dtype = real_of(*dtype);
+            }
+        });
+        Ok(vec![r.call("aten.linalg_vector_norm.default", args)?])
+    }),
+    ("aten.addcmul.default", |r| {
+        let factors = [operand(r, "tensor1")?, operand(r, "tensor2")?];
+        let product = mul(r, factors[0], factors[1])?;
+        plus_share(r, product)
+    }),
+    ("aten.addcdiv.default", |r| {
+        let factors = [operand(r, "tensor1")?, operand(r, "tensor2")?];
+        let ratio = div(r, factors[0], factors[1])?;
+        plus_share(r, ratio)
+    }),
+    ("aten.lerp.Scalar", between),
+    ("aten.lerp.Tensor", between),
+    ("aten.linalg_vecdot.default", |r| {
+        let (x, y) = (r.args().get("x").clone(), r.args().get("y").clone());
+        let conjugated = r.call("aten._conj.default", [x])?;
+        let products = r.call("aten.mul.Tensor", [Arg::Value(conjugated), y])?;
+        let dims = Arg::List(vec![r.args().get("dim").clone()]);
+        Ok(vec![r.call("aten.sum.dim_IntList", [Arg::Value(products), dims])?])
+    }),
+    ("aten.masked_fill.Tensor", |r| {
+        let [x, mask, value] = ["self", "mask", "value"].map(|name| r.args().get(name).clone());
+        Ok(vec![r.call("aten.where.self", [mask, value, x])?])
+    }),
+    ("aten.linear.default", |r| {
+        let (x, weight) = (r.args().get("input").clone(), r.args().tensor("weight")?);
+        let (weight, rank, bias) = (weight.value, weight.ty.rank(), r.args().get("bias").clone());
+        let weight = if rank < 2 { weight } else { r.apply("aten.t.default", &[weight])? };
+        let product = r.call("aten.matmul.default", [x, Arg::Value(weight)])?;
+        Ok(vec![match bias {
+            Arg::None => product,
+            bias => r.call("aten.add.Tensor", [Arg::Value(product), bias])?,
+        }])
+    }),
+    ("aten.einsum.default", |r| match r.args().tensors("tensors")?.len() {
+        1 => by_parts(r),
+        2 => of_two(r),
+        _ => Err(r.args().unsupported("more than two complex operands")),
+    }),
+    ("aten.conv1d.default", convolution),
+    ("aten.conv1d.padding", convolution),
+    ("aten.conv2d.default", convolution),
+    ("aten.conv2d.padding", convolution),
+    ("aten.conv3d.default", convolution),
+    ("aten.conv3d.padding", convolution),
+    ("aten.conv_transpose1d.default", convolution),
+    ("aten.conv_transpose2d.input", convolution),
+    ("aten.conv_transpose3d.input", convolution),
+    ("aten.convolution.default", convolution),
     ("aten.mm.default", |r| product(r, "self", "mat2", "aten.mm.default")),
     ("aten.bmm.default", |r| product(r, "self", "mat2", "aten.bmm.default")),
     ("aten.mv.default", |r| product(r, "self", "vec", "aten.mv.default")),
@@ -203,6 +278,7 @@ const RULES: &[(&str, DecomposeFn)] = &[
     }),
     ("aten.addmm.default", |r| added(r, "mat1", "mat2", "aten.mm.default")),
     ("aten.baddbmm.default", |r| added(r, "batch1", "batch2", "aten.bmm.default")),
+    ("aten.addmv.default", |r| added(r, "mat", "vec", "aten.mv.default")),
     ("aten.zeros.default", made),
     ("aten.ones.default", made),
     ("aten.full.default", made),
@@ -212,6 +288,27 @@ const RULES: &[(&str, DecomposeFn)] = &[
     ("aten.new_zeros.default", made),
     ("aten.new_ones.default", made),
     ("aten.new_full.default", made),
+    ("aten.eye.default", made),
+    ("aten.eye.m", made),
+    ("aten.scalar_tensor.default", made),
+    ("aten.zero.default", by_parts),
+    ("aten.meshgrid.default", by_parts),
+    ("aten.meshgrid.indexing", by_parts),
+    ("aten.tile.default", by_parts),
+    ("aten.repeat_interleave.self_int", by_parts),
+    ("aten.channel_shuffle.default", by_parts),
+    ("aten.pixel_unshuffle.default", by_parts),
+    ("aten.im2col.default", by_parts),
+    ("aten.diag_embed.default", by_parts),
+    ("aten.index_copy.default", by_parts),
+    ("aten.index_fill.int_Scalar", by_parts),
+    ("aten.index_fill.int_Tensor", by_parts),
+    ("aten.scatter.value", by_parts),
+    ("aten.pad.default", |r| match r.args().opt_float("value") {
+        // The number that is put around is real.
+        Ok(None | Some(0.0)) => by_parts(r),
+        _ => Err(r.args().unsupported("another number around complex ones than 0")),
+    }),
     ("aten.sum.default", by_parts),
     ("aten.sum.dim_IntList", by_parts),
     ("aten.mean.default", by_parts),
@@ -419,15 +516,111 @@ fn product(r: &mut Rewriter<'_>, left: &str, right: &str, op: &str) -> Found {
     joined(r, parts)
 }
 
-/// `self` and a product.
+/// `beta * self + alpha * product`.
 fn added(r: &mut Rewriter<'_>, left: &str, right: &str, op: &str) -> Found {
-    if ["alpha", "beta"].iter().any(|name| !matches!(r.args().opt_float(name), Ok(Some(1.0)))) {
-        return Err(r.args().unsupported("a product of complex numbers with factors"));
-    }
-    let args = ["self", left, right].map(|name| r.args().get(name).clone());
-    let [to, left, right] = args;
+    let args = [left, right, "beta", "alpha"].map(|name| r.args().get(name).clone());
+    let (to, [left, right, beta, alpha]) = (r.args().tensor("self")?.value, args);
     let product = r.call(op, [left, right])?;
-    Ok(vec![r.call("aten.add.Tensor", [to, Arg::Value(product)])?])
+    Ok(vec![weighted(r, [to, product], [beta, alpha])?])
+}
+
+/// The sum of two terms times numbers. A first one times 0 is left out, and may be none.
+pub(crate) fn weighted(r: &mut Rewriter<'_>, terms: [Value; 2], factors: [Arg; 2]) -> Result<Value, OpError> {
+    let mut kept = Vec::with_capacity(2);
+    for (at, (term, factor)) in terms.into_iter().zip(factors).enumerate() {
+        let literal = match &factor {
+            Arg::Int(number) => number.as_int().map(|number| number as f64),
+            Arg::Float(number) => Some(number.0),
+            _ => None,
+        };
+        match literal {
+            Some(0.0) if at == 0 => {}
+            Some(1.0) => kept.push(term),
+            _ => kept.push(r.call("aten.mul.Scalar", [Arg::Value(term), factor])?),
+        }
+    }
+    match kept[..] {
+        [first, second] => r.apply("aten.add.Tensor", &[first, second]),
+        [only, ..] => r.apply("aten.clone.default", &[only]),
+        [] => Err(r.args().invalid("expected a term")),
+    }
+}
+
+/// `self + value * term`.
+fn plus_share(r: &mut Rewriter<'_>, term: Pair) -> Found {
+    let (to, by) = (operand(r, "self")?, operand(r, "value")?);
+    let [a, b] = mul(r, by, term)?;
+    let parts = [r.apply("aten.add.Tensor", &[to[0], a])?, r.apply("aten.add.Tensor", &[to[1], b])?];
+    joined(r, parts)
+}
+
+/// `self + weight * (end - self)`.
+fn between(r: &mut Rewriter<'_>) -> Found {
+    let (start, end, weight) = (operand(r, "self")?, operand(r, "end")?, operand(r, "weight")?);
+    let way =
+        [r.apply("aten.sub.Tensor", &[end[0], start[0]])?, r.apply("aten.sub.Tensor", &[end[1], start[1]])?];
+    let [a, b] = mul(r, weight, way)?;
+    let parts = [r.apply("aten.add.Tensor", &[start[0], a])?, r.apply("aten.add.Tensor", &[start[1], b])?];
+    joined(r, parts)
+}
+
+/// Whether numbers are other ones than 0.
+fn is_nonzero(r: &mut Rewriter<'_>, z: Pair) -> Result<Value, OpError> {
+    let parts = each(r, z, |r, part| r.scalar("aten.ne.Scalar", part, 0.0))?;
+    r.apply("aten.logical_or.default", &parts)
+}
+
+fn logical(r: &mut Rewriter<'_>) -> Found {
+    let name = r.args().op().to_owned();
+    let (a, b) = (operand(r, "self")?, operand(r, "other")?);
+    let both = [is_nonzero(r, a)?, is_nonzero(r, b)?];
+    Ok(vec![r.apply(&name, &both)?])
+}
+
+/// The operator on whether its operand is other than 0.
+fn of_truth(r: &mut Rewriter<'_>) -> Found {
+    let (name, mut args) = (r.args().op().to_owned(), r.args().node.args.clone());
+    let z = operand(r, "self")?;
+    args[0] = Arg::Value(is_nonzero(r, z)?);
+    Ok(vec![r.call(&name, args)?])
+}
+
+/// An operator that is linear in each of two tensors, by four of real ones.
+fn of_two(r: &mut Rewriter<'_>) -> Found {
+    let (name, node) = (r.args().op().to_owned(), r.args().node.clone());
+    let mut operands = Vec::new();
+    node.args.iter().for_each(|arg| arg.each_value(&mut |value| operands.push(value)));
+    let &[first, second] = operands.as_slice() else {
+        return Err(r.args().unsupported("another number of complex operands than two"));
+    };
+    if first == second {
+        return Err(r.args().unsupported("an operator of one complex operand, twice"));
+    }
+    let (a, b) = (parts_of(r, first)?, parts_of(r, second)?);
+    let of = |r: &mut Rewriter<'_>, x: Value, y: Value| {
+        let mut args = node.args.clone();
+        let place = |value: Value| if value == first { x } else { y };
+        args.iter_mut().for_each(|arg| arg.map_values(&mut |value| place(value)));
+        r.call(&name, args)
+    };
+    let (ac, bd, ad, bc) = (of(r, a[0], b[0])?, of(r, a[1], b[1])?, of(r, a[0], b[1])?, of(r, a[1], b[0])?);
+    let parts = [r.apply("aten.sub.Tensor", &[ac, bd])?, r.apply("aten.add.Tensor", &[ad, bc])?];
+    joined(r, parts)
+}
+
+/// A convolution without its bias, which is added.
+fn convolution(r: &mut Rewriter<'_>) -> Found {
+    let bias = r.args().opt_tensor("bias")?.map(|bias| (bias.value, bias.ty.numel()));
+    let Some((bias, channels)) = bias else { return of_two(r) };
+    let (name, mut args) = (r.args().op().to_owned(), r.args().node.args.clone());
+    if let Some(at) = r.schema().position("bias") {
+        args[at] = Arg::None;
+    }
+    let product = r.call(&name, args)?;
+    let rank = r.args().tensor("weight")?.ty.rank();
+    let sizes = [vec![channels], vec![Expr::one(); rank - 2]].concat();
+    let bias = r.reshape(bias, sizes)?;
+    Ok(vec![r.apply("aten.add.Tensor", &[product, bias])?])
 }
 
 /// A conversion from or to real numbers.
@@ -440,6 +633,9 @@ fn convert(r: &mut Rewriter<'_>) -> Found {
     let [re, im] = parts_of(r, x)?;
     if to == Dtype::C64 {
         return joined(r, [re, im]);
+    }
+    if to == Dtype::Bool {
+        return Ok(vec![is_nonzero(r, [re, im])?]);
     }
     Ok(vec![r.call("aten._to_copy.default", [Arg::Value(re), Arg::Dtype(to)])?])
 }
@@ -461,7 +657,8 @@ fn made(r: &mut Rewriter<'_>) -> Found {
         return Ok(vec![real]);
     }
     // Only a number that is given has an imaginary part.
-    let imaginary = if name.contains("full") { call(im)? } else { number(r, 0.0)? };
+    let is_given = ["full", "scalar_tensor"].iter().any(|given| name.contains(given));
+    let imaginary = if is_given { call(im)? } else { number(r, 0.0)? };
     joined(r, [real, imaginary])
 }
 

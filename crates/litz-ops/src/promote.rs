@@ -25,6 +25,8 @@ pub enum Promote {
     Division,
     /// As `Common`, but a complex operand gives a real result.
     Real,
+    /// As `Float`, but a complex operand gives a real result.
+    RealFloat,
 }
 
 /// What a pointwise operator computes in and what it returns.
@@ -43,7 +45,12 @@ impl Promote {
             Promote::Division if args.has("rounding_mode") => Promote::Common,
             Promote::Division => Promote::Float,
             Promote::Product => Promote::Common,
-            Promote::Common | Promote::Float | Promote::Compare | Promote::First | Promote::Real => self,
+            Promote::Common
+            | Promote::Float
+            | Promote::Compare
+            | Promote::First
+            | Promote::Real
+            | Promote::RealFloat => self,
         }
     }
 
@@ -73,13 +80,17 @@ pub fn promote(rule: Promote, operands: &[Operand<'_>]) -> Option<Promoted> {
         | Promote::Float
         | Promote::Division
         | Promote::Compare
-        | Promote::Real => result_type(operands)?,
+        | Promote::Real
+        | Promote::RealFloat => result_type(operands)?,
     };
     Some(match rule {
         Promote::Common | Promote::Product | Promote::First => Promoted { common, result: common },
-        Promote::Float | Promote::Division => {
+        Promote::Float | Promote::Division | Promote::RealFloat => {
             let float = if matches!(common.kind(), Kind::Bool | Kind::Int) { Dtype::F32 } else { common };
-            Promoted { common: float, result: float }
+            Promoted {
+                common: float,
+                result: if rule == Promote::RealFloat { real_of(float) } else { float },
+            }
         }
         Promote::Compare => Promoted { common, result: Dtype::Bool },
         Promote::Real => Promoted { common, result: real_of(common) },

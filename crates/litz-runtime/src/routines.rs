@@ -8,8 +8,6 @@ mod fourier;
 mod fresh;
 mod gamma;
 #[cfg(feature = "linalg")]
-mod ldl;
-#[cfg(feature = "linalg")]
 mod linear;
 mod nms;
 mod nonzero;

@@ -170,3 +170,9 @@ truth = torch.tensor([[True, False], [False, False], [True, True]])
 for beta, alpha in ((1, 1), (0, 1), (1, 0), (True, False)):
     case(aten.addr.default, truth, truth[:, 0].clone(), truth[2].clone(), beta=beta, alpha=alpha)
 case(aten.addbmm.default, whole(2, 3), whole(2, 2, 4), whole(2, 4, 3), beta=2, alpha=-3)
+# A sum without dimensions is one even of a number.
+for x in (torch.tensor(True), truth, torch.tensor(2.5), whole(3)):
+    case(aten.sum_to_size.default, x, [])
+for equal_nan in (False, True):
+    case(aten.isclose.default, truth, truth.flip(0), equal_nan=equal_nan)
+case(aten.isclose.default, torch.tensor([2**24 + 1, 5]), torch.tensor([2**24, 6]), rtol=0.0, atol=1.0)

@@ -7,8 +7,10 @@ use crate::error::OpError;
 use crate::infer::InferCx;
 use crate::ops::split::at_least_sizes;
 use crate::ops::terms::{dims_arg, float, int};
-use crate::promote::Promote::{Common, Compare, Float};
+use crate::promote::Promote::{Common, Compare, RealFloat};
+use crate::traits::Complex;
 use crate::traits::Holds::When;
+use litz_ir::dtype::Kind;
 use litz_ir::graph::{Arg, TensorType, Value};
 use litz_ir::schema::Effect;
 use litz_ir::{Dtype, Scalar, ScalarOp};
@@ -21,7 +23,7 @@ pub const OPS: &[OpDef] = &[
     pointwise("aten.isposinf.default", Compare, |p, v| Ok(is_literal(p, v[0], f64::INFINITY))),
     pointwise("aten.isneginf.default", Compare, |p, v| Ok(is_literal(p, v[0], f64::NEG_INFINITY))),
     pointwise("aten.isreal.default", Compare, |p, _| Ok(p.literal(Scalar::Bool(true), Dtype::Bool))),
-    pointwise("aten.angle.default", Float, |p, v| {
+    pointwise("aten.angle.default", RealFloat, |p, v| {
         let (zero, pi) = (p.lit(v[0], 0.0), p.lit(v[0], PI));
         let (negative, nan) = (p.lt(v[0], zero), p.ne(v[0], v[0]));
         let angle = p.select(negative, pi, zero);
@@ -41,27 +43,31 @@ pub const OPS: &[OpDef] = &[
         Ok(p.select(same, v[0], sum))
     }),
     pointwise("aten.remainder.Scalar_Tensor", Common, |p, v| Ok(p.op(ScalarOp::Mod, v))),
-    decompose("aten.isclose.default", is_close),
+    decompose("aten.isclose.default", is_close).complex(Complex::Rewritten),
     // Products.
     decompose("aten.outer.default", |r| {
         let product = outer(r, "self", "vec2")?;
         Ok(vec![product])
-    }),
+    })
+    .complex(Complex::Rewritten),
     decompose("aten.ger.default", |r| {
         let product = outer(r, "self", "vec2")?;
         Ok(vec![product])
-    }),
-    decompose("aten.inner.default", inner),
+    })
+    .complex(Complex::Rewritten),
+    decompose("aten.inner.default", inner).complex(Complex::Rewritten),
     decompose("aten.addr.default", |r| {
         let product = outer(r, "vec1", "vec2")?;
         Ok(vec![added(r, product)?])
-    }),
+    })
+    .complex(Complex::Rewritten),
     decompose("aten.addbmm.default", |r| {
         let (a, b) = (r.args().tensor("batch1")?.value, r.args().tensor("batch2")?.value);
         let products = r.apply("aten.bmm.default", &[a, b])?;
         let sum = r.call("aten.sum.dim_IntList", [Arg::Value(products), dims_arg(&[0])])?;
         Ok(vec![added(r, sum)?])
-    }),
+    })
+    .complex(Complex::Rewritten),
     decompose("aten.linalg_vecdot.default", |r| {
         let (x, y) = (r.args().tensor("x")?.value, r.args().tensor("y")?.value);
         let dim = r.args().get("dim").clone();
@@ -73,18 +79,20 @@ pub const OPS: &[OpDef] = &[
     decompose("aten.linalg_cross.default", |r| {
         let dim = r.args().literal("dim")?;
         cross(r, dim)
-    }),
+    })
+    .complex(Complex::Rewritten),
     decompose("aten.cross.default", |r| {
         let dim = match r.args().has("dim") {
             true => r.args().literal("dim")?,
             false => first_of_three(&r.args())?,
         };
         cross(r, dim)
-    }),
+    })
+    .complex(Complex::Rewritten),
     decompose("aten.bilinear.default", bilinear),
-    decompose("aten.linalg_matrix_power.default", matrix_power),
+    decompose("aten.linalg_matrix_power.default", matrix_power).complex(Complex::Rewritten),
     decompose("aten.matrix_power.default", matrix_power),
-    decompose("aten.linalg_multi_dot.default", |r| chain(r, "tensors")),
+    decompose("aten.linalg_multi_dot.default", |r| chain(r, "tensors")).complex(Complex::Rewritten),
     decompose("aten.chain_matmul.default", |r| chain(r, "matrices")),
     // Sums.
     decompose("aten.trace.default", |r| {
@@ -94,9 +102,10 @@ pub const OPS: &[OpDef] = &[
         }
         let diagonal = r.apply("aten.diagonal.default", &[x.value])?;
         Ok(vec![r.apply("aten.sum.default", &[diagonal])?])
-    }),
-    decompose("aten.count_nonzero.default", count_nonzero),
-    decompose("aten.count_nonzero.dim_IntList", count_nonzero),
+    })
+    .complex(Complex::Rewritten),
+    decompose("aten.count_nonzero.default", count_nonzero).complex(Complex::Rewritten),
+    decompose("aten.count_nonzero.dim_IntList", count_nonzero).complex(Complex::Rewritten),
     decompose("aten.nansum.default", |r| Ok(vec![nan_sum(r)?])),
     decompose("aten.nanmean.default", |r| {
         let sum = nan_sum(r)?;
@@ -107,13 +116,14 @@ pub const OPS: &[OpDef] = &[
         let count = r.call("aten.sum.dim_IntList", [Arg::Value(number), dims, keep])?;
         Ok(vec![r.div(sum, count)?])
     }),
-    decompose("aten.sum_to_size.default", sum_to_size).alias(When(keeps_sizes)),
+    decompose("aten.sum_to_size.default", sum_to_size).complex(Complex::Rewritten).alias(When(keeps_sizes)),
     decompose("aten.cumulative_trapezoid.dx", |r| {
         let dx = r.args().float("dx")?;
         let sums = neighbours(r)?;
         let areas = r.scalar("aten.mul.Scalar", sums, dx / 2.0)?;
         Ok(vec![running_sum(r, areas)?])
-    }),
+    })
+    .complex(Complex::Rewritten),
     decompose("aten.cumulative_trapezoid.x", |r| {
         let (x, y) = (r.args().tensor("x")?, r.args().tensor("y")?);
         let at = r.args().dim("dim", y.ty.rank())?;
@@ -129,10 +139,11 @@ pub const OPS: &[OpDef] = &[
         let areas = r.mul(steps, sums)?;
         let areas = r.scalar("aten.div.Scalar", areas, 2.0)?;
         Ok(vec![running_sum(r, areas)?])
-    }),
+    })
+    .complex(Complex::Rewritten),
     // Elements put elsewhere.
-    decompose("aten.fliplr.default", |r| flipped(r, 1)),
-    decompose("aten.flipud.default", |r| flipped(r, 0)),
+    decompose("aten.fliplr.default", |r| flipped(r, 1)).complex(Complex::Rewritten),
+    decompose("aten.flipud.default", |r| flipped(r, 0)).complex(Complex::Rewritten),
     decompose("aten.column_stack.default", |r| {
         let mut columns = Vec::new();
         let tensors: Vec<_> = r.args().tensors("tensors")?.iter().map(|t| (t.value, t.ty.clone())).collect();
@@ -141,7 +152,8 @@ pub const OPS: &[OpDef] = &[
             columns.push(Arg::Value(column));
         }
         Ok(vec![r.call("aten.cat.default", [Arg::List(columns), int(1)])?])
-    }),
+    })
+    .complex(Complex::Rewritten),
     decompose("aten.cartesian_prod.default", |r| {
         let tensors = r.args().get("tensors").clone();
         if let Some([only]) = tensors.as_list() {
@@ -154,16 +166,18 @@ pub const OPS: &[OpDef] = &[
         }
         Ok(vec![r.call("aten.stack.default", [Arg::List(columns), int(1)])?])
     })
+    .complex(Complex::Rewritten)
     .alias(When(|_, args| Ok(args.tensors("tensors")?.len() == 1)))
     .effect(Effect::None),
-    decompose("aten.atleast_1d.Sequence", |r| each_at_least(r, 1)),
-    decompose("aten.atleast_2d.Sequence", |r| each_at_least(r, 2)),
-    decompose("aten.atleast_3d.Sequence", |r| each_at_least(r, 3)),
+    decompose("aten.atleast_1d.Sequence", |r| each_at_least(r, 1)).complex(Complex::Rewritten),
+    decompose("aten.atleast_2d.Sequence", |r| each_at_least(r, 2)).complex(Complex::Rewritten),
+    decompose("aten.atleast_3d.Sequence", |r| each_at_least(r, 3)).complex(Complex::Rewritten),
     decompose("aten.diagflat.default", |r| {
         let (x, offset) = (r.args().tensor("self")?.value, r.args().get("offset").clone());
         let flat = r.reshape(x, [Expr::int(-1)])?;
         Ok(vec![r.call("aten.diag_embed.default", [Arg::Value(flat), offset])?])
-    }),
+    })
+    .complex(Complex::Rewritten),
     decompose("aten.diag.default", |r| {
         let (x, offset) = (r.args().tensor("self")?, r.args().get("diagonal").clone());
         let op = match x.ty.rank() {
@@ -172,7 +186,8 @@ pub const OPS: &[OpDef] = &[
             _ => return Err(r.args().invalid(format!("expected a vector or a matrix, found {}", x.ty))),
         };
         Ok(vec![r.call(op, [Arg::Value(x.value), offset])?])
-    }),
+    })
+    .complex(Complex::Rewritten),
 ];
 
 fn is_literal(
@@ -197,7 +212,7 @@ fn is_close(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     }
     let mut close = r.apply("aten.eq.Tensor", &[a, b])?;
     let is_float = r.ty(a)?.dtype.is_float();
-    if r.args().flag("equal_nan")? && is_float {
+    if r.args().flag("equal_nan")? && (is_float || r.ty(a)?.dtype.kind() == Kind::Complex) {
         let (a_nan, b_nan) = (r.apply("aten.isnan.default", &[a])?, r.apply("aten.isnan.default", &[b])?);
         let both = r.apply("aten.logical_and.default", &[a_nan, b_nan])?;
         close = r.apply("aten.logical_or.default", &[close, both])?;
@@ -205,11 +220,14 @@ fn is_close(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     if rtol == 0.0 && atol == 0.0 {
         return Ok(vec![close]);
     }
-    let numbers = if is_float { b } else { r.convert(b, Dtype::F32)? };
+    let is_complex = r.ty(a)?.dtype.kind() == Kind::Complex;
+    let numbers = if is_float || is_complex { b } else { r.convert(b, Dtype::F32)? };
     let share = r.scalar("aten.mul.Scalar", numbers, rtol)?;
     let share = r.apply("aten.abs.default", &[share])?;
     let allowed = r.scalar("aten.add.Scalar", share, atol)?;
-    let difference = r.sub(a, b)?;
+    // Integers and truth values are compared as floating numbers.
+    let own = if r.ty(a)?.dtype == Dtype::Bool { r.convert(a, Dtype::F32)? } else { a };
+    let difference = r.sub(own, numbers)?;
     let distance = r.apply("aten.abs.default", &[difference])?;
     let finite = r.apply("aten.isfinite.default", &[distance])?;
     let near = r.apply("aten.le.Tensor", &[distance, allowed])?;
@@ -232,10 +250,14 @@ fn outer(r: &mut Rewriter<'_>, a: &str, b: &str) -> Result<Value, OpError> {
 /// truth values say whether there is a term.
 fn added(r: &mut Rewriter<'_>, product: Value) -> Result<Value, OpError> {
     let x = r.args().tensor("self")?.value;
-    // What calls alone give may be 0.
-    let (factor, share) = (r.args().float("alpha")?, r.args().float("beta")?);
     let TensorType { sizes, dtype, .. } = r.ty(product)?;
     let x = r.call("aten.expand.default", [Arg::Value(x), Arg::ints(sizes.clone())])?;
+    if dtype.kind() == Kind::Complex {
+        let factors = ["beta", "alpha"].map(|name| r.args().get(name).clone());
+        return crate::complex::weighted(r, [x, product], factors);
+    }
+    // What calls alone give may be 0.
+    let (factor, share) = (r.args().float("alpha")?, r.args().float("beta")?);
     if dtype == Dtype::Bool {
         let kept = |r: &mut Rewriter<'_>, term: Value, factor: f64| match factor == 0.0 {
             true => r.filled(sizes.clone(), 0.0, dtype),
@@ -401,13 +423,17 @@ fn nan_sum(r: &mut Rewriter<'_>) -> Result<Value, OpError> {
 fn keeps_sizes(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<bool, OpError> {
     let (x, sizes) = (args.tensor("self")?.ty, args.ints("size")?);
     let is_same = |(&a, &b): (&Expr, &Expr)| crate::layout::same(cx.facts, a, b);
-    Ok(x.sizes.len() == sizes.len() && x.sizes.iter().zip(&sizes).all(is_same))
+    // Without dimensions it is a sum, whatever there is to add up.
+    Ok(!sizes.is_empty() && x.sizes.len() == sizes.len() && x.sizes.iter().zip(&sizes).all(is_same))
 }
 
 /// The sum over all dimensions that broadcasting the result would add or extend.
 fn sum_to_size(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     let (x, sizes) = (r.args().tensor("self")?, r.args().ints("size")?);
     let (mut sum, ty) = (x.value, x.ty.clone());
+    if sizes.is_empty() {
+        return Ok(vec![r.apply("aten.sum.default", &[sum])?]);
+    }
     let Some(lead) = ty.rank().checked_sub(sizes.len()) else {
         return Err(r.args().invalid(format!("{ty} has fewer dimensions than {sizes:?}")));
     };
@@ -424,7 +450,8 @@ fn sum_to_size(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
         return Ok(vec![r.apply("aten.alias.default", &[sum])?]);
     }
     // Integers and truth values add up as any sum of them does.
-    let dtype = if ty.dtype.is_float() { ty.dtype } else { Dtype::I64 };
+    let is_whole = matches!(ty.dtype.kind(), Kind::Int | Kind::Bool);
+    let dtype = if is_whole { Dtype::I64 } else { ty.dtype };
     let args = [Arg::Value(sum), dims_arg(&summed), Arg::Bool(true), Arg::Dtype(dtype)];
     sum = r.call("aten.sum.dim_IntList", args)?;
     if lead > 0 {

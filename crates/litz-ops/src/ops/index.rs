@@ -11,6 +11,7 @@ use crate::layout::{
     same_shape, same_sizes,
 };
 use crate::lower::Lower;
+use crate::traits::Complex;
 use crate::traits::Devices::Of;
 use crate::traits::Layout;
 use crate::view::Access;
@@ -39,9 +40,9 @@ pub const OPS: &[OpDef] = &[
     lower("aten.as_strided_scatter.default", strided_scatter_type, strided_scatter).layout(Layout::Reads),
     lower("aten.index_fill.int_Scalar", index_fill_type, index_fill),
     lower("aten.index_fill.int_Tensor", index_fill_type, index_fill),
-    decompose("aten.put.default", put),
-    decompose("aten.take.default", take),
-    decompose("aten.take_along_dim.default", take_along),
+    decompose("aten.put.default", put).complex(Complex::Rewritten),
+    decompose("aten.take.default", take).complex(Complex::Rewritten),
+    decompose("aten.take_along_dim.default", take_along).complex(Complex::Rewritten),
     decompose("aten.masked_scatter.default", masked_scatter),
     inplace("aten.index_put_.default", "aten.index_put.default"),
     inplace("aten.index_copy_.default", "aten.index_copy.default"),

@@ -6,6 +6,7 @@ use crate::decompose::Rewriter;
 use crate::def::{OpDef, decompose};
 use crate::error::OpError;
 use crate::layout::{broadcast, not_negative};
+use crate::traits::Complex;
 use litz_ir::Dtype;
 use litz_ir::graph::{Arg, Float, MemoryFormat, Value};
 use litz_sym::{Expr, Rel};
@@ -16,18 +17,21 @@ pub const OPS: &[OpDef] = &[
         let parts = raised(r, 1)?;
         let vectors = parts.first().is_some_and(|&v| r.ty(v).is_ok_and(|ty| ty.rank() == 1));
         cat(r, parts, i64::from(!vectors))
-    }),
+    })
+    .complex(Complex::Rewritten),
     decompose("aten.vstack.default", |r| {
         let parts = raised(r, 2)?;
         cat(r, parts, 0)
-    }),
+    })
+    .complex(Complex::Rewritten),
     decompose("aten.dstack.default", |r| {
         let parts = raised(r, 3)?;
         cat(r, parts, 2)
-    }),
-    decompose("aten.broadcast_tensors.default", broadcast_tensors),
-    decompose("aten.block_diag.default", block_diagonal),
-    decompose("aten.rot90.default", quarter_turns),
+    })
+    .complex(Complex::Rewritten),
+    decompose("aten.broadcast_tensors.default", broadcast_tensors).complex(Complex::Rewritten),
+    decompose("aten.block_diag.default", block_diagonal).complex(Complex::Rewritten),
+    decompose("aten.rot90.default", quarter_turns).complex(Complex::Rewritten),
     decompose("aten.glu.default", |r| {
         let halves = r.args().tensor("self")?;
         let (x, rank) = (halves.value, halves.ty.rank());
@@ -54,13 +58,13 @@ pub const OPS: &[OpDef] = &[
     decompose("aten.one_hot.default", one_hot),
     decompose("aten.isin.Tensor_Tensor", is_in),
     decompose("aten.vander.default", powers),
-    decompose("aten.combinations.default", combinations),
-    decompose("aten.kron.default", kronecker),
-    decompose("aten.tensordot.default", tensordot),
-    decompose("aten.trapz.dx", trapezoids),
-    decompose("aten.trapezoid.dx", trapezoids),
-    decompose("aten.trapz.x", trapezoids_between),
-    decompose("aten.trapezoid.x", trapezoids_between),
+    decompose("aten.combinations.default", combinations).complex(Complex::Rewritten),
+    decompose("aten.kron.default", kronecker).complex(Complex::Rewritten),
+    decompose("aten.tensordot.default", tensordot).complex(Complex::Rewritten),
+    decompose("aten.trapz.dx", trapezoids).complex(Complex::Rewritten),
+    decompose("aten.trapezoid.dx", trapezoids).complex(Complex::Rewritten),
+    decompose("aten.trapz.x", trapezoids_between).complex(Complex::Rewritten),
+    decompose("aten.trapezoid.x", trapezoids_between).complex(Complex::Rewritten),
 ];
 
 fn int(i: i64) -> Arg {

@@ -6,6 +6,7 @@ use crate::def::{OpDef, decompose};
 use crate::error::OpError;
 use crate::infer::InferCx;
 use crate::layout::{same_shape, vector_of};
+use crate::traits::Complex;
 use litz_ir::graph::{Arg, Float, TensorType, Value};
 use litz_sym::Expr;
 use std::f64::consts::PI;
@@ -20,7 +21,8 @@ pub const OPS: &[OpDef] = &[
     decompose("aten.l1_loss.default", |r| {
         let distance = distance(r)?;
         reduced(r, distance)
-    }),
+    })
+    .complex(Complex::Rewritten),
     decompose("aten.smooth_l1_loss.default", |r| {
         let beta = r.args().float("beta")?;
         let z = distance(r)?;

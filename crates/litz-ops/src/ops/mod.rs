@@ -71,7 +71,7 @@ pub mod special;
 pub mod spectrum;
 pub mod split;
 pub mod statistic;
-mod terms;
+pub(crate) mod terms;
 pub mod variants;
 pub mod view;
 mod window;

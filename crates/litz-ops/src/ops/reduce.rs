@@ -6,7 +6,9 @@ use crate::def::{OpDef, lower, one};
 use crate::error::OpError;
 use crate::infer::InferCx;
 use crate::lower::Lower;
+use crate::promote::real_of;
 use crate::view::Access;
+use litz_ir::dtype::Kind;
 use litz_ir::graph::{TensorType, Type};
 use litz_ir::loops::Val;
 use litz_ir::{Dtype, ReduceOp, ScalarOp};
@@ -34,12 +36,12 @@ pub const OPS: &[OpDef] = &[
     lower("aten.all.default", bool_type, |lw, args| fold(lw, args, ReduceOp::All)),
     lower("aten.all.dim", bool_type, |lw, args| fold(lw, args, ReduceOp::All)),
     lower("aten.all.dims", bool_type, |lw, args| fold(lw, args, ReduceOp::All)),
-    lower("aten.var.default", same_type, |lw, args| variance(lw, args, Spread::Var)),
-    lower("aten.var.dim", same_type, |lw, args| variance(lw, args, Spread::Var)),
-    lower("aten.var.correction", same_type, |lw, args| variance(lw, args, Spread::Var)),
-    lower("aten.std.default", same_type, |lw, args| variance(lw, args, Spread::Std)),
-    lower("aten.std.dim", same_type, |lw, args| variance(lw, args, Spread::Std)),
-    lower("aten.std.correction", same_type, |lw, args| variance(lw, args, Spread::Std)),
+    lower("aten.var.default", variance_type, |lw, args| variance(lw, args, Spread::Var)),
+    lower("aten.var.dim", variance_type, |lw, args| variance(lw, args, Spread::Var)),
+    lower("aten.var.correction", variance_type, |lw, args| variance(lw, args, Spread::Var)),
+    lower("aten.std.default", variance_type, |lw, args| variance(lw, args, Spread::Std)),
+    lower("aten.std.dim", variance_type, |lw, args| variance(lw, args, Spread::Std)),
+    lower("aten.std.correction", variance_type, |lw, args| variance(lw, args, Spread::Std)),
     lower("aten.var_mean.default", pair_type, |lw, args| variance(lw, args, Spread::Var)),
     lower("aten.var_mean.dim", pair_type, |lw, args| variance(lw, args, Spread::Var)),
     lower("aten.std_mean.default", pair_type, |lw, args| variance(lw, args, Spread::Std)),
@@ -165,7 +167,7 @@ fn mean_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError>
     let dtype = args.dtype("dtype")?.unwrap_or(own);
     let dtype = if args.op().contains("logsumexp") && !dtype.is_float() { Dtype::F32 } else { dtype };
     let is_mean = args.op().starts_with("aten.mean.");
-    if !(dtype.is_float() || is_mean && dtype.kind() == litz_ir::dtype::Kind::Complex) {
+    if !(dtype.is_float() || is_mean && dtype.kind() == Kind::Complex) {
         return Err(args.invalid(format!("the element type must be floating point, found {dtype}")));
     }
     one(reduced_type(args, dtype)?)
@@ -176,7 +178,20 @@ fn norm_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError
     if args.opt_float("ord")?.is_some_and(f64::is_infinite) {
         reduces_elements(cx, args)?;
     }
+    let x = args.tensor("self")?.ty;
+    if x.dtype.kind() == Kind::Complex {
+        return Ok(vec![Type::Tensor(reduced_type(args, real_of(x.dtype))?)]);
+    }
     mean_type(cx, args)
+}
+
+/// Of complex numbers the variance is real.
+fn variance_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let x = args.tensor("self")?.ty;
+    match x.dtype.kind() {
+        Kind::Complex => Ok(vec![Type::Tensor(reduced_type(args, real_of(x.dtype))?)]),
+        _ => same_type(cx, args),
+    }
 }
 
 fn extreme_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
@@ -188,11 +203,10 @@ fn extreme_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpEr
 
 fn pair_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let x = args.tensor("self")?.ty;
-    if !x.dtype.is_float() {
+    if !matches!(x.dtype.kind(), Kind::Float | Kind::Complex) {
         return Err(args.invalid(format!("expected floating-point elements, found {x}")));
     }
-    let ty = same_type(cx, args)?;
-    Ok([ty.clone(), ty].concat())
+    Ok([variance_type(cx, args)?, same_type(cx, args)?].concat())
 }
 
 fn fold(lw: &mut Lower<'_>, args: &Args<'_>, op: ReduceOp) -> Result<(), OpError> {

@@ -10,6 +10,7 @@ use crate::layout::same_sizes;
 use crate::lower::Lower;
 use crate::ops::data::stated_size;
 use crate::ops::index::flattened;
+use crate::traits::Complex;
 use crate::view::Access;
 use litz_ir::graph::{Arg, TensorType, Type, Value, contiguous_strides};
 use litz_ir::{Dtype, ReduceOp, Scalar};
@@ -21,7 +22,7 @@ pub const OPS: &[OpDef] = &[
     lower("aten.unique_dim.default", unique_types, unique),
     lower("aten.unique_consecutive.default", unique_types, unique),
     lower("aten.repeat_interleave.Tensor", repeat_type, repeat),
-    decompose("aten.repeat_interleave.self_Tensor", repeat_along),
+    decompose("aten.repeat_interleave.self_Tensor", repeat_along).complex(Complex::Rewritten),
     lower("aten.bincount.default", histogram_type, histogram),
 ];
 
@@ -64,7 +65,14 @@ fn unique_types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpEr
         Some(size) => *size = count,
         None => return Err(args.unsupported("an operand without dimensions")),
     }
-    Ok(vec![tensor(x.dtype, sizes), tensor(Dtype::I64, vec![most]), tensor(Dtype::I64, vec![count])])
+    // PyTorch counts strides as if no size were 0, where it is not known.
+    let at_least_one: Vec<Expr> = sizes.iter().map(|&size| size.max(Expr::one())).collect();
+    let strides = contiguous_strides(&at_least_one);
+    let values = match args.result(0) {
+        Some(stated) if stated.strides == strides => TensorType::strided(x.dtype, sizes, strides),
+        _ => TensorType::contiguous(x.dtype, sizes),
+    };
+    Ok(vec![Type::Tensor(values), tensor(Dtype::I64, vec![most]), tensor(Dtype::I64, vec![count])])
 }
 
 /// How many distinct values there are, as the file calls it.

@@ -8,6 +8,7 @@ use crate::infer::InferCx;
 use crate::layout::{format_strides, not_negative, preserved_strides, same_sizes, suggested_format};
 use crate::lower::Lower;
 use crate::promote::result_type;
+use crate::traits::Complex;
 use crate::traits::Holds::When;
 use crate::view::{View, dim};
 use litz_ir::graph::{Arg, MemoryFormat, TensorType, Type, Value, contiguous_strides};
@@ -44,8 +45,8 @@ pub const OPS: &[OpDef] = &[
     lower("aten.roll.default", |cx, args| copied_type(cx, args, roll), |lw, args| copy_view(lw, args, roll)),
     lower("aten.meshgrid.indexing", meshgrid_types, meshgrid),
     lower("aten.meshgrid.default", meshgrid_types, meshgrid),
-    decompose("aten.diff.default", diff),
-    decompose("aten.pixel_shuffle.default", pixel_shuffle),
+    decompose("aten.diff.default", diff).complex(Complex::Rewritten),
+    decompose("aten.pixel_shuffle.default", pixel_shuffle).complex(Complex::Rewritten),
     inferred("aten.sym_size.int", size_of),
     inferred("aten.sym_stride.int", stride_of),
     inferred("aten.sym_numel.default", numel_of),

@@ -5,18 +5,20 @@ use crate::decompose::Rewriter;
 use crate::def::{OpDef, decompose};
 use crate::error::OpError;
 use crate::ops::terms::int;
+use crate::traits::Complex;
+use litz_ir::dtype::Kind;
 use litz_ir::graph::{Arg, TensorType, Value};
 use litz_sym::{Expr, Rel};
 
 /// Entries.
 pub const OPS: &[OpDef] = &[
-    decompose("aten.gradient.scalarint", gradients),
-    decompose("aten.gradient.scalararray", gradients),
-    decompose("aten.gradient.array", gradients),
-    decompose("aten.gradient.scalarrayint", gradients),
-    decompose("aten.gradient.scalarrayarray", gradients),
-    decompose("aten.gradient.tensorarrayint", gradients),
-    decompose("aten.gradient.tensorarray", gradients),
+    decompose("aten.gradient.scalarint", gradients).complex(Complex::Rewritten),
+    decompose("aten.gradient.scalararray", gradients).complex(Complex::Rewritten),
+    decompose("aten.gradient.array", gradients).complex(Complex::Rewritten),
+    decompose("aten.gradient.scalarrayint", gradients).complex(Complex::Rewritten),
+    decompose("aten.gradient.scalarrayarray", gradients).complex(Complex::Rewritten),
+    decompose("aten.gradient.tensorarrayint", gradients).complex(Complex::Rewritten),
+    decompose("aten.gradient.tensorarray", gradients).complex(Complex::Rewritten),
 ];
 
 /// How far neighbours along a dimension are from each other.
@@ -57,7 +59,7 @@ fn spacings(r: &Rewriter<'_>, count: usize) -> Result<Vec<Spacing>, OpError> {
 fn gradients(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     let x = r.args().tensor("self")?;
     let (value, ty) = (x.value, x.ty.clone());
-    if !ty.dtype.is_float() && !ty.dtype.is_int() {
+    if ty.dtype.kind() == Kind::Bool {
         return Err(r.args().unsupported(&format!("a gradient of {}", ty.dtype)));
     }
     let order = r.args().literal("edge_order")?;

@@ -4,21 +4,24 @@ use crate::decompose::Rewriter;
 use crate::def::{OpDef, decompose, inplace};
 use crate::error::OpError;
 use crate::ops::terms::{dims_arg, float, int};
+use crate::traits::Complex;
 use litz_ir::Dtype;
+use litz_ir::dtype::Kind;
 use litz_ir::graph::{Arg, Value};
 use litz_sym::{Expr, Rel};
 
 /// Entries.
 pub const OPS: &[OpDef] = &[
-    decompose("aten.norm.Scalar", norm),
-    decompose("aten.norm.ScalarOpt_dim", norm),
-    decompose("aten.norm.ScalarOpt_dtype", norm),
-    decompose("aten.norm.ScalarOpt_dim_dtype", norm),
+    decompose("aten.norm.Scalar", norm).complex(Complex::Rewritten),
+    decompose("aten.norm.ScalarOpt_dim", norm).complex(Complex::Rewritten),
+    decompose("aten.norm.ScalarOpt_dtype", norm).complex(Complex::Rewritten),
+    decompose("aten.norm.ScalarOpt_dim_dtype", norm).complex(Complex::Rewritten),
     decompose("aten.dist.default", |r| {
         let (a, b) = (r.args().tensor("self")?.value, r.args().tensor("other")?.value);
         let (p, difference) = (r.args().get("p").clone(), r.sub(a, b)?);
         Ok(vec![r.call("aten.linalg_vector_norm.default", [Arg::Value(difference), p])?])
-    }),
+    })
+    .complex(Complex::Rewritten),
     decompose("aten.pdist.default", pair_distances),
     decompose("aten._pdist_forward.default", pair_distances),
     decompose("aten.renorm.default", |r| {
@@ -31,7 +34,8 @@ pub const OPS: &[OpDef] = &[
             return Err(r.args().invalid(format!("expected at least two dimensions, found {ty}")));
         }
         Ok(vec![shortened(r, value, p, &others, most, None)?])
-    }),
+    })
+    .complex(Complex::Rewritten),
     decompose("aten.embedding_renorm.default", |r| {
         let (x, positions) = (r.args().tensor("self")?, r.args().tensor("indices")?.value);
         let (value, rows) = (x.value, x.ty.sizes.clone());
@@ -135,7 +139,7 @@ pub const OPS: &[OpDef] = &[
 /// A norm of the elements along dimensions, or of all; of order 2 where none is given.
 fn norm(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     let x = r.args().tensor("self")?;
-    if !x.ty.dtype.is_float() {
+    if !matches!(x.ty.dtype.kind(), Kind::Float | Kind::Complex) {
         return Err(r.args().invalid(format!("expected floating-point elements, found {}", x.ty)));
     }
     let value = x.value;

@@ -44,7 +44,8 @@ pub const OPS: &[OpDef] = &[
         let picked = r.call("aten._unsafe_index.Tensor", [Arg::Value(x), indices])?;
         let outside = r.apply("aten.logical_not.default", &[mask])?;
         Ok(vec![r.call("aten.masked_fill.Scalar", [Arg::Value(picked), Arg::Value(outside), fill])?])
-    }),
+    })
+    .complex(Complex::Rewritten),
     decompose("aten._unsafe_masked_index_put_accumulate.default", |r| {
         let (x, mask) = (r.args().tensor("self")?.value, r.args().tensor("mask")?.value);
         let (indices, values) = (clamped_indices(r)?, r.args().tensor("values")?.value);
@@ -52,7 +53,8 @@ pub const OPS: &[OpDef] = &[
         let values = r.call("aten.masked_fill.Scalar", [Arg::Value(values), Arg::Value(outside), int(0)])?;
         let args = [Arg::Value(x), indices, Arg::Value(values), Arg::Bool(true)];
         Ok(vec![r.call("aten._unsafe_index_put.default", args)?])
-    }),
+    })
+    .complex(Complex::Rewritten),
     decompose("aten.linalg_vander.default", |r| {
         let x = r.args().tensor("x")?;
         let (x, mut sizes, dtype) = (x.value, x.ty.sizes.clone(), x.ty.dtype);
@@ -81,6 +83,7 @@ pub const OPS: &[OpDef] = &[
     decompose("aten.fft_ifftshift.default", |r| shifted(r, |size| size.ceildiv(2)))
         .complex(Complex::Rewritten),
     decompose("aten.feature_alpha_dropout.default", unless_training)
+        .complex(Complex::Rewritten)
         .alias(Always)
         .random(When(|_, args| Ok(args.flag("train")? && args.float("p")? != 0.0)))
         .seeded(|r| seeded::alpha_dropout(r, Dropped::Channels))
@@ -95,7 +98,7 @@ pub const OPS: &[OpDef] = &[
     })
     .random(When(|_, args| args.flag("training")))
     .seeded(seeded::leaky),
-    decompose("aten._chunk_cat.default", chunk_cat),
+    decompose("aten._chunk_cat.default", chunk_cat).complex(Complex::Rewritten),
     decompose("aten._is_all_true.default", |r| truths(r, "aten.all.default")),
     decompose("aten._is_any_true.default", |r| truths(r, "aten.any.default")),
     // Other names.

@@ -158,3 +158,62 @@ def test_inputs_of_each_layout(x, native):
 )
 def test_parts_are_moved_and_added_alike(f, native):
     check(f, z(5, 4), z(3, 4), torch.tensor([4, 0, 2]), reference=False)
+
+
+FUNCTIONS = dict(
+    roots=lambda x: (x.sqrt(), x.rsqrt()),
+    tangents=lambda x: (x.tan(), x.tanh()),
+    inverse=lambda x: (x.asin(), x.acos(), x.atan()),
+    inverse_hyperbolic=lambda x: (x.asinh(), x.acosh(), x.atanh()),
+    logarithms=lambda x: (x.log2(), x.log10(), x.log1p()),
+    exponentials=lambda x: (x.exp2(), x.expm1()),
+    powers=lambda x: (x**3, x**0, x**0.5, x ** (1 + 2j), 2**x, x ** x.flip(0)),
+    products_with_itself=lambda x: (torch.nn.functional.silu(x), torch.sinc(x)),
+    angles=lambda x: (x.angle(), x.real.angle(), x.abs().angle()),
+    products=lambda x: (x.prod(), x.prod(1), x.prod(0, keepdim=True), x.cumprod(1), x[:0].prod(0), x[0, 0].prod()),
+    spreads=lambda x: (x.var(), x.var(0), x.std(1, correction=0), *torch.var_mean(x, 1), *torch.std_mean(x)),
+    norms=lambda x: (torch.linalg.vector_norm(x), x.norm(dim=1), torch.linalg.vector_norm(x, 1, dim=0), torch.dist(x, x.flip(0))),
+)
+
+
+@each(**FUNCTIONS)
+def test_functions(f, native):
+    check(f, z(3, 7), reference=False)
+
+
+@pytest.mark.parametrize("name", "sqrt log tan tanh asin acos atan asinh acosh atanh log1p expm1".split())
+def test_cuts_belong_to_the_side_that_zeros_say(name, native):
+    ends = torch.tensor([-3.0, -2.0, -0.5, 0.5, 2.0, 3.0])
+    zeros = torch.tensor([0.0, -0.0])
+    real = torch.complex(*torch.meshgrid(ends, zeros, indexing="ij"))
+    imaginary = torch.complex(*torch.meshgrid(zeros, ends, indexing="ij"))
+    check(getattr(torch, name), torch.cat([real.flatten(), imaginary.flatten()]), reference=False)
+
+
+def test_powers_of_zero(native):
+    x = torch.zeros(4, dtype=torch.complex64)
+    check(lambda x, y: x**y, x, torch.tensor([2, 0.5 + 1j, 1, 3 - 2j]), reference=False)
+
+
+def test_what_is_zero_is_zero_in_both_parts(native):
+    x = torch.tensor([[0, 1j, -0.0], [2, 0, 1 + 1j]], dtype=torch.complex64)
+    tests = lambda x, y: (x.logical_not(), x.logical_and(y), x.logical_or(y), x.logical_xor(y), x.to(torch.bool), torch.isreal(x))
+    check(tests, x, x.flip(0), reference=False)
+    check(lambda x: (x.all(), x.any(), x.all(1), x.any(0, keepdim=True), torch.count_nonzero(x, 1)), x, reference=False)
+
+
+@each(
+    shares=lambda x, y: (torch.addcmul(x, x, y, value=2 - 1j), torch.addcdiv(x, x, y, value=0.5), x.lerp(y, 0.25), x.lerp(y, y)),
+    factors=lambda x, y: (torch.addmm(x, x, y, beta=2j, alpha=0.5), torch.addmv(x[0], x, y[0], beta=0, alpha=1 + 1j)),
+    layers=lambda x, y: (torch.nn.functional.linear(x, y, x[0]), torch.nn.functional.linear(x, y)),
+    images=lambda x, y: torch.nn.functional.conv1d(x.reshape(2, 2, 4), y[:, :4].reshape(4, 2, 2), y[0], padding=1),
+    summed=lambda x, y: (torch.einsum("ij,kj->ik", x, y), torch.einsum("ii->i", x), torch.linalg.vecdot(x, y), torch.tensordot(x, y, 1)),
+    products=lambda x, y: (torch.outer(x[0], y[1]), torch.kron(x, y[:2]), torch.linalg.cross(x[:, :3], y[:, :3]), torch.inner(x, y)),
+    arranged=lambda x, y: (torch.hstack([x, y]), torch.block_diag(x, y), x.rot90(), x.tile(2, 1), torch.diff(x), x.trace()),
+    picked=lambda x, y: (x.take(torch.tensor([3, 0])), x.index_fill(0, torch.tensor([1]), 2j), x.repeat_interleave(2, 1)),
+    crossed=lambda x, y: (*torch.meshgrid(x[0], y[0], indexing="ij"), x[0].diag_embed()),
+    made=lambda x, y: (torch.eye(3, 2, dtype=x.dtype) * x[0, 0], x.clone().zero_()),
+    slopes=lambda x, y: (torch.gradient(x, spacing=0.5)[1], torch.trapezoid(y, dx=0.5), torch.cumulative_trapezoid(x), x.isclose(y)),
+)
+def test_operators_on_numbers_in_parts(f, native):
+    check(f, z(4, 4), z(4, 4), reference=False)

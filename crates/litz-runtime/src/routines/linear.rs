@@ -8,8 +8,10 @@ use faer::linalg::solvers::{Eigen, Llt, PartialPivLu, Qr, SelfAdjointEigen, Svd}
 use faer::{Mat, MatRef, Side};
 use litz_ir::Dtype;
 
-use super::{Read, Routine, Write, ldl};
+use super::{Read, Routine, Write};
 use crate::error::RunError;
+
+mod ldl;
 
 /// Every routine by name. Buffers have a leading dimension of the batch, whose size is the first integer.
 ///
@@ -55,7 +57,7 @@ pub(super) fn routine(name: &str) -> Option<Routine> {
 /// results as numbers.
 type One = fn(&[Vec<f64>], &[usize]) -> Result<Vec<Vec<f64>>, RunError>;
 
-pub(super) fn bug(what: &str) -> RunError {
+fn bug(what: &str) -> RunError {
     RunError::bug("call of a routine of linear algebra", what)
 }
 
@@ -123,7 +125,7 @@ fn store(write: &mut Write<'_>, at: usize, numbers: &[f64]) -> Option<()> {
 }
 
 /// A row-major matrix, if there are so many elements.
-pub(super) fn matrix(numbers: &[f64], rows: usize, columns: usize) -> Result<MatRef<'_, f64>, RunError> {
+fn matrix(numbers: &[f64], rows: usize, columns: usize) -> Result<MatRef<'_, f64>, RunError> {
     if rows.checked_mul(columns) != Some(numbers.len()) {
         return Err(bug("an operand of another size"));
     }
@@ -131,7 +133,7 @@ pub(super) fn matrix(numbers: &[f64], rows: usize, columns: usize) -> Result<Mat
 }
 
 /// The elements in row-major order.
-pub(super) fn rows(matrix: MatRef<'_, f64>) -> Vec<f64> {
+fn rows(matrix: MatRef<'_, f64>) -> Vec<f64> {
     (0..matrix.nrows()).flat_map(|i| (0..matrix.ncols()).map(move |j| matrix[(i, j)])).collect()
 }
 

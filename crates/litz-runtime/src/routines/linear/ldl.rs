@@ -5,7 +5,7 @@
 
 use faer::Mat;
 
-use super::linear::{bug, matrix, rows};
+use super::{bug, matrix, rows};
 use crate::error::RunError;
 
 /// How much smaller than the largest of its column a pivot may be: `(1 + sqrt(17)) / 8`, which bounds the growth of elements.
