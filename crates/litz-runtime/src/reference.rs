@@ -26,6 +26,7 @@ mod teams;
 mod threads;
 mod transfers;
 mod units;
+mod watch;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -151,7 +152,8 @@ impl Interpreter {
     fn run_in(&self, state: &mut State, args: &mut [MemView<'_>], sizes: &[i64]) -> Result<(), RunError> {
         self.start(state, args, sizes)?;
         let chance = self.seed.map(Chance::new);
-        let mut machine = Machine { code: &self.code, args, state, chance, act: 0 };
+        let is_watched = self.code.has_levels || state.counter.is_some();
+        let mut machine = Machine { code: &self.code, args, state, chance, is_watched, act: 0 };
         machine.run_all().map_err(|fault| self.explain(fault))
     }
 

@@ -12,7 +12,7 @@ use litz_ir::kernel::Space;
 use litz_ir::target::Gpu;
 
 use super::code::{Memory, Node};
-use super::threads::ThreadRange;
+use super::threads::{Here, ThreadRange};
 
 /// Bytes of a sector of global memory.
 const SECTOR: usize = 32;
@@ -108,6 +108,13 @@ pub(super) struct By {
     pub(super) range: ThreadRange,
     /// The row, column and reduced point that an instruction of theirs comes to.
     pub(super) at: [Option<i64>; 3],
+}
+
+impl By {
+    /// The threads that run what is next.
+    pub(super) fn of(here: &Here) -> By {
+        By { range: here.current(), at: here.at() }
+    }
 }
 
 /// Which iterations of loops around are running.

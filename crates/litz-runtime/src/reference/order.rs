@@ -43,7 +43,7 @@ impl Machine<'_, '_> {
         let Some(element) = state.elements[mem].get_mut(index) else { return Ok(()) };
         match element.touch(&state.clocks, new, touch, since) {
             None => Ok(()),
-            Some(old) => Err(Fault::Threads { mem, index, accesses: [Some(old), Some(new)] }),
+            Some(old) => Err(Fault::Threads { mem, index, accesses: Box::new([Some(old), Some(new)]) }),
         }
     }
 
@@ -74,7 +74,7 @@ impl Machine<'_, '_> {
             return Ok(());
         }
         let old = is_stored.then_some(*owner);
-        Err(Fault::Threads { mem, index, accesses: [old, Some(new)] })
+        Err(Fault::Threads { mem, index, accesses: Box::new([old, Some(new)]) })
     }
 
     /// The most elements of a memory that one thread has stored to at this point of the grid and that are still its own.

@@ -3,13 +3,13 @@
 use std::ops::Range;
 
 use litz_ir::Dtype;
-use litz_ir::kernel::{Space, Sync};
+use litz_ir::kernel::Sync;
 use litz_ir::target::Level;
 
 use super::chance::Chance;
 use super::clocks::Access;
 use super::code::{Code, ElementRef, Node, Operand, Seen};
-use super::counts::{By, Counter, Place};
+use super::counts::{Counter, Place};
 use super::races::Touch;
 use super::teams::Teams;
 use super::threads::{Here, ThreadRange};
@@ -36,7 +36,7 @@ pub(super) enum Fault {
     Threads {
         mem: usize,
         index: usize,
-        accesses: [Option<Access>; 2],
+        accesses: Box<[Option<Access>; 2]>,
     },
     /// Threads wait at acts for threads that do not come: their ranges and where they are, none where they are done.
     Deadlock(Vec<(ThreadRange, Option<usize>)>),
@@ -51,6 +51,8 @@ pub(super) struct Machine<'a, 'b> {
     pub(super) state: &'a mut State,
     /// Decides what nothing else does; in order where there is none.
     pub(super) chance: Option<Chance>,
+    /// Acts and accesses are noted: of kernels with threads, and where they are counted.
+    pub(super) is_watched: bool,
     /// The act that runs, by the address of its node.
     pub(super) act: usize,
 }
@@ -170,19 +172,11 @@ impl<'a> Machine<'a, '_> {
         all_hold(relations, &self.state.symbols).ok_or(Fault::NoValue)
     }
 
-    /// An act is about to run.
-    pub(super) fn begin_act(&mut self, node: &Node) {
-        if self.code.has_levels {
-            self.act = std::ptr::from_ref(node).addr();
-        }
-        if self.state.counter.is_some() {
-            self.count(node);
-        }
-    }
-
     /// Runs a statement that waits for no other unit.
     pub(super) fn step(&mut self, node: &Node) -> Result<(), Fault> {
-        self.begin_act(node);
+        if self.is_watched {
+            self.begin_act(node);
+        }
         match node {
             Node::Loop { extent, body, .. } => {
                 let extent = self.index(extent)?;
@@ -333,52 +327,6 @@ impl<'a> Machine<'a, '_> {
         Ok(())
     }
 
-    /// Who runs statements.
-    fn by(&self) -> By {
-        By { range: self.state.here.current(), at: self.state.here.at() }
-    }
-
-    /// Counts an act that is about to run.
-    fn count(&mut self, node: &Node) {
-        let by = self.by();
-        if let Some(counter) = &mut self.state.counter {
-            counter.begin(node, by);
-        }
-    }
-
-    /// Counts an access of an element.
-    fn note(&mut self, mem: usize, at: usize, is_store: bool) {
-        let by = self.by();
-        if let Some(counter) = &mut self.state.counter {
-            counter.note(mem, &self.code.mems[mem], at, is_store, by);
-        }
-    }
-
-    /// A unit is done: what its threads have in registers is known.
-    pub(super) fn count_registers(&mut self) {
-        if self.state.counter.is_none() {
-            return;
-        }
-        let mut bytes = 0;
-        for (at, mem) in self.code.mems.iter().enumerate().filter(|(_, mem)| mem.space == Space::Register) {
-            let has_levels = self.code.has_levels;
-            bytes += mem.dtype.size() * if has_levels { self.most_owned(at) } else { self.state.extents[at] };
-        }
-        if let Some(counter) = &mut self.state.counter {
-            counter.counts.register_bytes = counter.counts.register_bytes.max(bytes as u64);
-        }
-    }
-
-    /// A point of the grid ends: all accesses are complete.
-    fn end_counts(&mut self) {
-        let Some(counter) = &mut self.state.counter else { return };
-        counter.complete(&self.code.mems);
-        let shared =
-            self.code.mems.iter().zip(&self.state.extents).filter(|(mem, _)| mem.space == Space::Shared);
-        let bytes: usize = shared.map(|(mem, extent)| mem.dtype.size() * extent).sum();
-        counter.counts.shared_bytes = counter.counts.shared_bytes.max(bytes as u64);
-    }
-
     pub(super) fn index(&self, formula: &Formula) -> Result<i64, Fault> {
         formula.eval(&self.state.symbols).ok_or(Fault::NoValue)
     }
@@ -413,51 +361,50 @@ impl<'a> Machine<'a, '_> {
     pub(super) fn load_as(&mut self, touch: Touch, mem: usize, index: i64) -> Result<Bits, Fault> {
         let (at, size) = self.locate(mem, index)?;
         self.trace(touch, mem, at / size)?;
-        if self.state.counter.is_some() && touch != Touch::Combine {
-            self.note(mem, at / size, false);
-        }
-        self.read(mem, index)
+        Ok(self.read_at(mem, at, size))
     }
 
     pub(super) fn store(&mut self, mem: usize, index: i64, bits: Bits) -> Result<(), Fault> {
         self.store_as(Touch::Write, mem, index, bits)
     }
 
+    pub(super) fn store_as(&mut self, touch: Touch, mem: usize, index: i64, bits: Bits) -> Result<(), Fault> {
+        let (at, size) = self.locate(mem, index)?;
+        self.trace(touch, mem, at / size)?;
+        self.write_at(mem, at, size, bits);
+        Ok(())
+    }
+
     fn trace(&mut self, touch: Touch, mem: usize, index: usize) -> Result<(), Fault> {
         if !self.state.traces.touch(mem, index, touch) {
             return Err(Fault::Race { mem, index });
         }
-        if self.code.has_levels { self.touch(touch, mem, index) } else { Ok(()) }
-    }
-
-    pub(super) fn store_as(&mut self, touch: Touch, mem: usize, index: i64, bits: Bits) -> Result<(), Fault> {
-        if let (true, Ok(at)) = (self.state.counter.is_some(), usize::try_from(index)) {
-            self.note(mem, at, true);
-        }
-        self.put(touch, mem, index, bits)
-    }
-
-    /// As [`Machine::store_as`], of what was counted when it was begun.
-    pub(super) fn put(&mut self, touch: Touch, mem: usize, index: i64, bits: Bits) -> Result<(), Fault> {
-        let (at, size) = self.locate(mem, index)?;
-        self.trace(touch, mem, at / size)?;
-        self.write(mem, index, bits)
+        if self.is_watched { self.watch(touch, mem, index) } else { Ok(()) }
     }
 
     /// The bits of an element, of which nothing is noted.
     pub(super) fn read(&self, mem: usize, index: i64) -> Result<Bits, Fault> {
         let (at, size) = self.locate(mem, index)?;
+        Ok(self.read_at(mem, at, size))
+    }
+
+    fn read_at(&self, mem: usize, at: usize, size: usize) -> Bits {
         let bytes = match self.args.get(mem) {
             Some(MemView::Read(bytes)) => bytes,
             Some(MemView::Write(bytes)) => &**bytes,
             None => &self.state.locals[mem - self.code.params],
         };
-        Ok(read(bytes, at, size))
+        read(bytes, at, size)
     }
 
     /// Sets an element, of which nothing is noted.
     pub(super) fn write(&mut self, mem: usize, index: i64, bits: Bits) -> Result<(), Fault> {
         let (at, size) = self.locate(mem, index)?;
+        self.write_at(mem, at, size, bits);
+        Ok(())
+    }
+
+    fn write_at(&mut self, mem: usize, at: usize, size: usize, bits: Bits) {
         let bytes = match self.args.get_mut(mem) {
             Some(MemView::Read(_)) => {
                 unreachable!("invariant: a memory that is stored to was given to be written")
@@ -466,7 +413,6 @@ impl<'a> Machine<'a, '_> {
             None => &mut self.state.locals[mem - self.code.params][..],
         };
         write(bytes, at, size, bits);
-        Ok(())
     }
 
     /// Byte position and size of an element that exists.
