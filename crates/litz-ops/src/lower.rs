@@ -14,7 +14,7 @@ use crate::layout::{is_distinct, is_overlapping, preserved_strides, storage_hold
 use crate::promote::promote;
 use crate::sizes;
 use crate::table::Table;
-use crate::traits::syms_of;
+use crate::traits::{Layout, Op, syms_of};
 use crate::view::{Access, View};
 use litz_ir::graph::{Arg, Device, Form, Graph, Node, TensorType, Type, Value, contiguous_strides};
 use litz_ir::ids::Id;
@@ -625,7 +625,7 @@ impl<'a> Lower<'a> {
         }
         let (stmts, facts) = (self.loops.stmts.len(), self.loops.facts.clone());
         match self.apply(node) {
-            Err(error) if error.slug == "unsupported" => {
+            Err(error) if error.slug == "unsupported" && !self.counts_from_elsewhere(node) => {
                 self.loops.stmts.truncate(stmts);
                 self.loops.facts = facts;
                 node.outputs.iter().flatten().for_each(|value| self.places[value.index()] = None);
@@ -634,6 +634,17 @@ impl<'a> Lower<'a> {
             }
             outcome => outcome,
         }
+    }
+
+    /// Whether a node's operator counts elements from where memory begins, and its operand begins elsewhere. The host sees no
+    /// more of the memory than the operand.
+    fn counts_from_elsewhere(&self, node: &Node) -> bool {
+        let reads = |op: Op<'_>| op.def.traits.layout == Layout::Reads;
+        let begins =
+            |value: Value| self.strides(self.places[value.index()].as_ref()?).map(|(_, first)| first);
+        let operand = node.args.first().and_then(Arg::as_value);
+        self.table.op(node.op.as_str()).is_some_and(reads)
+            && !operand.and_then(begins).is_some_and(|first| first.is_zero())
     }
 
     /// Names the nests of the current node after its first result alone.

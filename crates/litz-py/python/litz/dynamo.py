@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wr
 from . import _litz, caching, counters, effects, flex, host, options as option, refusals, whole
 from .errors import CacheError, InternalError, LitzError, UnsupportedError
 from .function import FAKE, Function, Left, compiled_of, has_fake, warn
-from .fx import convert, writes_to
+from .fx import OFFSETS, convert, writes_to
 from .partition import Pair
 from .strides import laid_out
 from .types import operator_name
@@ -208,7 +208,7 @@ def _compile(module, options, frozen, kind, donated):
         except LitzError as error:
             # One call that Litz cannot take, of an operator that it has, is no reason to give up all of the graph.
             op = _refused(error)
-            if op is None or op in hosted or options.fallback == "error":
+            if op is None or op in hosted or host.overload(op) in OFFSETS or options.fallback == "error":
                 raise
             hosted.add(op)
     return compiled, converted

@@ -367,10 +367,10 @@ class _Converter(Writer):
         is_refused = refusals.is_refused(target, node.args, node.kwargs)
         if self.streams is not None and not is_refused and random.write(self, node, target, value):
             return
-        given = self._from_its_memory(node) if target in _OFFSETS else node.args
+        given = self._from_its_memory(node) if target in OFFSETS else node.args
         args = ", ".join(self.arguments(target._schema, given, node.kwargs))
         results = self.results(node) if target._schema.returns else ""
-        is_hosted = (is_eager or is_refused or op in self.hosted or _is_flagged(node)) and _litz.has_operator(op)
+        is_hosted = (is_eager or is_refused or op in self.hosted or _is_flagged(node)) and _litz.has_operator(op) and target not in OFFSETS
         self.line(f"{results}{'host ' if is_hosted else ''}{op}({args})", node)
         self._give(self.name(node), value)
 
@@ -402,7 +402,7 @@ class _Converter(Writer):
         """The arguments of an operator that reads a storage from an offset on. Texts count offsets from the first element of the tensor whose memory
         it is. Nothing guards where in its storage an input begins, which calls have to look at.
         """
-        args, at = list(node.args), _OFFSETS[node.target]
+        args, at = list(node.args), OFFSETS[node.target]
         if self.viewed[args[0]] in self.copied:
             raise NotConverted("the memory of an input whose strides no size gives")
         if at >= len(args) or args[at] is None or "storage_offset" in node.kwargs:
@@ -416,7 +416,8 @@ class _Converter(Writer):
         begin = val(base).storage_offset()
         args[at] = (val(args[at]) if isinstance(args[at], torch.fx.Node) else args[at]) - begin
         if not statically_known_true(args[at] >= 0):
-            self.symbols.require(self.symbols.expr(args[at] >= 0), quoted("elements before the first of a tensor"))
+            condition = sympy.false if statically_known_true(args[at] < 0) else self.symbols.expr(args[at] >= 0)
+            self.symbols.require(condition, quoted("elements before the first of a tensor"))
         if base.op == "placeholder" and isinstance(begin, int):
             inputs = self.root().module.graph.find_nodes(op="placeholder")
             if base not in inputs:
@@ -629,8 +630,9 @@ def _asserts(node) -> bool:
     return getattr(node.target, "overloadpacket", None) is aten._assert_async
 
 
-# Operators that read a storage from an offset on, and which of their arguments that is.
-_OFFSETS = {aten.as_strided.default: 3, aten.as_strided_copy.default: 3, aten.as_strided_scatter.default: 4}
+# Operators that read a storage from an offset on, and which of their arguments that is. PyTorch would count from the start of the operand, which
+# is all that it is given where it runs one operator.
+OFFSETS = {aten.as_strided.default: 3, aten.as_strided_copy.default: 3, aten.as_strided_scatter.default: 4}
 
 # Operators that give a tensor of which a part is another one.
 _SCATTERS = (aten.as_strided_scatter.default, aten.diagonal_scatter.default, aten.select_scatter.default, aten.slice_scatter.default)

@@ -282,6 +282,37 @@ def test_as_strided_counts_from_where_memory_begins(f, dynamic):
         same(memory, other)
 
 
+@pytest.mark.eager_graphs("error.unsupported.: aten.as_strided", "the memory of an input whose strides no size gives")
+@each(
+    of_a_row=lambda x: x[-1].as_strided((2,), (2,), 1) + 0,
+    of_a_row_from_there=lambda x: x[-1].as_strided((2,), (2,)) + 0,
+    between_rows=lambda x: x.as_strided((24,), (1,), 0) + 0,
+    returned=lambda x: x[1].as_strided((2,), (2,), 1),
+    copied=lambda x: torch.as_strided_copy(x[1], (2,), (2,), 1),
+    scattered_beside=lambda x: torch.as_strided_scatter(x[1], torch.ones(2), (2,), (2,), 1),
+    scattered_to_a_result=lambda x: torch.as_strided_scatter((x * 2)[1], torch.ones(2), (2,), (2,), 7),
+)
+@pytest.mark.parametrize("layout", ["rows", "gaps", "columns"])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_as_strided_of_a_part_counts_from_where_memory_begins(f, layout, dynamic):
+    """Where Litz has no text for it, it is not for PyTorch to do it with the part alone."""
+    make = {"rows": lambda x: x[:24].view(4, 6), "gaps": lambda x: x.view(8, 6)[::2], "columns": lambda x: x[:24].view(6, 4).t()}[layout]
+    x = make(torch.arange(48.0))
+    same(compiled(f, dynamic=dynamic)(x), f(x))
+
+
+@needs_litz
+@pytest.mark.parametrize("name", ["as_strided_copy", "as_strided_scatter"])
+def test_what_is_left_to_pytorch_by_hand_counts_from_where_memory_begins(name):
+    def f(x):
+        with torch.fx.traceback.annotate({"litz": "eager"}):
+            part = torch.as_strided_copy(x[2:], (2,), (1,), 7)
+            return part if name == "as_strided_copy" else torch.as_strided_scatter(x * 2, part, (2,), (1,), 7)
+
+    x = torch.arange(24.0).view(4, 6)
+    same(compiled(f)(x), f(x))
+
+
 @needs_litz
 @each(
     scattered=lambda x: x.select_scatter(x.select(0, 1), 0, 0),
