@@ -3,9 +3,11 @@
 use super::Lower;
 use crate::args::Args;
 use crate::error::OpError;
+use crate::layout::is_overlapping;
 use crate::sizes;
 use crate::view::Access;
 use litz_ir::graph::{Arg, Graph, TensorType, Type, contiguous_strides};
+use litz_ir::ids::Id;
 use litz_ir::loops::{Buf, BufKind, Callee, Control, ControlCall, Extern, FunctionCall, Loops, Output, Stmt};
 use litz_ir::{Dtype, Scalar};
 use litz_sym::{Expr, Known, Rel, Sym};
@@ -77,6 +79,7 @@ impl<'a> Lower<'a> {
         let inherited = inner.loops.facts.guards().len();
         inner.given.clone_from(&self.given);
         inner.declare_inputs(graph).map_err(|diag| OpError::new(diag.slug, diag.message))?;
+        inner.part_inputs();
         for node in &simplified.nodes {
             inner.node(node)?;
         }
@@ -112,6 +115,25 @@ impl<'a> Lower<'a> {
         }
         let loops = inner.loops;
         self.add_function(name, loops, inherited)
+    }
+
+    /// Has inputs of which elements share memory lie row after row, but for what is expanded: callers copy what does not lie as a
+    /// function wants it.
+    fn part_inputs(&mut self) {
+        for &value in &self.graph.inputs {
+            let Some(buf) = self.places[value.index()].as_ref().map(|place| place.buf) else { continue };
+            let data = &mut self.loops.bufs[buf];
+            let mut once = data.ty();
+            let is_expanded: Vec<bool> = data.strides.iter().map(|stride| stride.is_zero()).collect();
+            for (size, _) in once.sizes.iter_mut().zip(&is_expanded).filter(|(_, is)| **is) {
+                *size = Expr::one();
+            }
+            if is_overlapping(&self.loops.facts, &once) {
+                let apart = contiguous_strides(&once.sizes).into_iter().zip(is_expanded);
+                data.strides = apart.map(|(stride, is)| if is { Expr::zero() } else { stride }).collect();
+                self.places[value.index()] = Some(Access::whole(buf, data));
+            }
+        }
     }
 
     /// Adds a function. Of the first guards, which were there before it was made, those stay that are about its own sizes.

@@ -28,6 +28,20 @@ def test_cond(f, sign):
     check(f, randn(3, 4).abs() * sign)
 
 
+@each(
+    windows=lambda x: x.as_strided((3, 2), (1, 1)),
+    windows_of_a_result=lambda x: (x * 2).view(-1).as_strided((3, 2), (1, 1), 2),
+    expanded_windows=lambda x: x.as_strided((3, 2), (1, 1)).expand(4, 3, 2),
+    unfolded=lambda x: x.view(-1).unfold(0, 3, 1),
+)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_cond_of_elements_that_share_memory(f, sign):
+    def branches(x):
+        return torch.cond(x.sum() > 0, lambda a: a * 2 + a.shape[0], lambda a: a.contiguous() - 1, (f(x),))
+
+    check(branches, randn(3, 4).abs() * sign)
+
+
 def test_cond_of_both_ways_in_one_compilation():
     def f(x):
         return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos() * 2, (x,))
