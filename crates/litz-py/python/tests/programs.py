@@ -2,7 +2,7 @@
 
 import contextlib
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from checks import is_dense
@@ -233,6 +233,14 @@ class Maker:
         alike = {other.name for other in self.values if other.tensor.untyped_storage().data_ptr() == memory}
         return " ".join(line.source for line in self.program.lines if line.target in alike)
 
+    def _in_calls(self, name):
+        """What a value is in each of the program's calls, as far as eager mode takes their sizes."""
+        env = {"torch": torch, "F": torch.nn.functional}
+        exec(replace(self.program, results=[name]).source(), env)
+        for sizes in dict.fromkeys(self.program.calls):
+            with contextlib.suppress(Exception):
+                yield env["program"](*env["make"](*sizes))[0].detach()
+
     def _has_bits_of(self, name) -> bool:
         """Whether there are integers in the memory of a value, which would show how it was rounded."""
         memory = self._of(name).tensor.untyped_storage().data_ptr()
@@ -281,7 +289,7 @@ class Maker:
     def _unary(self):
         x = self._pick()
         rng = self.rng
-        exact = ("neg()", "abs()", "relu()", "clone()", "contiguous()", "clamp(-1, 2)", "clamp_min(0)", "logical_not()", "square()", "flip(0)", "roll(1, -1)", "tril()", "isfinite()", "isnan()", "nan_to_num()", "positive()", "bitwise_not()")
+        exact = ("neg()", "abs()", "relu()", "clone()", "contiguous()", "clamp(-1, 2)", "clamp_min(0)", "logical_not()", "square()", "flip(0)", "roll(1, -1)", "tril()", "isfinite()", "isnan()", "nan_to_num(posinf=100.0, neginf=-100.0)", "positive()", "bitwise_not()")
         smooth = ("exp()", "sin()", "cos()", "tanh()", "sigmoid()", "atan()", "asinh()", "erf()", "expm1()", "abs().sqrt()", "abs().log1p()", "rsqrt()", "reciprocal()", "log()", "sqrt()", "pow(2)", "pow(3)", "abs().pow(0.5)", "softmax(-1)")
         names = ("F.gelu", "F.silu", "F.leaky_relu", "F.elu", "F.softplus", "F.hardtanh", "F.hardsigmoid", "F.relu6", "F.mish", "F.logsigmoid")
         if rng.random() < 0.4:
@@ -290,8 +298,11 @@ class Maker:
                 raise Refused
             return f"{x.name}.{method}", [x.name], "rounding" if method == "square()" else "exact"
         if rng.random() < 0.3:
-            x = self._float()
-            return f"{rng.choice(names)}({x.name})", [x.name], "approximate"
+            x, name = self._float(), rng.choice(names)
+            # Eager's vectors have other gradients where there is no number than what is left over of them.
+            if self.with_grad and name in ("F.hardtanh", "F.relu6", "F.elu") and any(bool(value.isnan().any()) for value in self._in_calls(x.name)):
+                raise Refused
+            return f"{name}({x.name})", [x.name], "approximate"
         return f"{x.name}.{rng.choice(smooth)}", [x.name], "approximate"
 
     def _binary(self):
@@ -521,7 +532,7 @@ class Maker:
     def _sort(self):
         x = self._pick(lambda value: value.tensor.dim() > 0)
         # Which of equal elements are taken is open, and gradients show it.
-        if self.with_grad and x.tensor.unique().numel() != x.tensor.numel():
+        if self.with_grad and any(value.unique().numel() != value.numel() for value in self._in_calls(x.name)):
             raise Refused
         dim = self._dim(x)
         choices = [f"{x.name}.sort({dim}).values", f"{x.name}.sort({dim}, descending=True).values", f"{x.name}.topk(2, {dim}).values", f"{x.name}.kthvalue(1, {dim}).values"]
