@@ -1,8 +1,8 @@
 //! Proves that two accesses touch the same element only in the same iteration of the loops around both.
 
-use crate::inside::{enter, loops_where};
+use crate::inside::{enter, is_inside, loops_where};
 use litz_ir::loops::{Axis, BufData, InstOp, Loops, Nest};
-use litz_sym::{Expr, Facts, Kind, Range, Rel, Sym};
+use litz_sym::{Expr, Facts, Kind, Known, Range, Rel, Sym};
 use std::rc::Rc;
 
 /// A nest in the loops of a kernel: its axes in terms of these, and what is known of them.
@@ -419,6 +419,26 @@ pub fn in_mixed_radix(sums: &[Expr], axes: &[Axis], facts: &Facts) -> Option<(Ve
     let value = |sym: Sym| values.iter().find(|var| var.0 == sym).map(|var| var.1);
     (!values.is_empty())
         .then(|| (sums.iter().map(|sum| substitute_digits(*sum, &value, &facts)).collect(), found))
+}
+
+/// As [`is_inside`], where that does not know it, with the digits of each variable bounded together: in
+/// `8*floordiv(mod(k, 8), 2) + 2*floordiv(k, 8) + mod(k, 2)` for `k` in 16 there is no number above 27, and none twice.
+///
+/// Schedules are held against it. What is computed by [`is_inside`] to make kernels takes less time, and knows enough for what schedulers
+/// write.
+pub fn is_inside_by_digits(value: Expr, extent: Expr, facts: &Facts) -> bool {
+    is_inside(value, extent, facts) || {
+        let axes = value.syms().into_iter().filter_map(|var| {
+            let range = facts.bounds(Expr::sym(var));
+            (range.lo == 0 && range.hi < i64::MAX).then(|| Axis { var, extent: Expr::int(range.hi + 1) })
+        });
+        let axes: Vec<Axis> = axes.collect();
+        in_mixed_radix(&[value], &axes, facts).is_some_and(|(sum, digits)| {
+            let mut facts = facts.clone();
+            digits.iter().for_each(|digit| facts.declare_index(digit.var, digit.extent));
+            facts.known(&Rel::lt(sum[0], extent)) == Known::Yes
+        })
+    }
 }
 
 /// A sum in which variables have values that are sums of digits, each term in its simplest form: whole sums would mix digits.

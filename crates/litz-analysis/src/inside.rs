@@ -1,6 +1,5 @@
 //! Proves that a value which is bound to an axis is below its extent, and bounds the extents of loops.
 
-use crate::apart::in_mixed_radix;
 use litz_ir::loops::Axis;
 use litz_sym::{Expr, Facts, Kind, Known, Rel, Sym};
 
@@ -19,26 +18,6 @@ pub fn is_inside(value: Expr, extent: Expr, facts: &Facts) -> bool {
     is_known(value, extent) || {
         let (whole, end) = undivided(value, extent, facts);
         (whole, end) != (value, extent) && is_known(whole, end)
-    }
-}
-
-/// As [`is_inside`], where that does not know it, with the digits of each variable bounded together: in
-/// `8*floordiv(mod(k, 8), 2) + 2*floordiv(k, 8) + mod(k, 2)` for `k` in 16 there is no number above 27, and none twice.
-///
-/// Schedules are held against it. What is computed by [`is_inside`] to make kernels takes less time, and knows enough for what schedulers
-/// write.
-pub fn is_inside_by_digits(value: Expr, extent: Expr, facts: &Facts) -> bool {
-    is_inside(value, extent, facts) || {
-        let axes = value.syms().into_iter().filter_map(|var| {
-            let range = facts.bounds(Expr::sym(var));
-            (range.lo == 0 && range.hi < i64::MAX).then(|| Axis { var, extent: Expr::int(range.hi + 1) })
-        });
-        let axes: Vec<Axis> = axes.collect();
-        in_mixed_radix(&[value], &axes, facts).is_some_and(|(sum, digits)| {
-            let mut facts = facts.clone();
-            digits.iter().for_each(|digit| facts.declare_index(digit.var, digit.extent));
-            facts.known(&Rel::lt(sum[0], extent)) == Known::Yes
-        })
     }
 }
 
