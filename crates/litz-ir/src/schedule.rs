@@ -57,7 +57,7 @@
 //! points run for each block of 4096 elements of the buffer that it stores to, and store what is in block `p`.
 
 use crate::loops::Axis;
-use crate::target::{Level, Target, Team};
+use crate::target::{Instruction, Level, Target, Team};
 use litz_sym::{Expr, Rel, Sym};
 
 /// A whole schedule.
@@ -181,6 +181,17 @@ pub struct Leaf {
     pub masked: bool,
     /// The block of the buffer that it stores to. `None`: all of it.
     pub block: Option<Block>,
+    /// By what its points are done, if that is not left to the backend.
+    pub by: Option<Means>,
+}
+
+/// What does the points of a leaf at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Means {
+    /// One thread has a box of elements copied, in the background: those of the `for` loops around the leaf.
+    Box,
+    /// An instruction, in the `mma` loops around the leaf.
+    Instruction(&'static Instruction),
 }
 
 /// One of the blocks that a buffer is divided into. All points of the leaf run for each block, and store where the flat

@@ -92,7 +92,7 @@ impl Placing<'_> {
         }
         let bind = leaf.bind.iter().filter(|(axis, _)| !nest.is_running(*axis));
         let (nest, bind) = (leaf.nest.clone(), bind.cloned().collect());
-        let init = Leaf { nest, part: Part::Init, bind, masked: leaf.masked, block: None };
+        let init = Leaf { nest, part: Part::Init, bind, masked: leaf.masked, block: None, by: None };
         let spans = |axis: &Axis| init.bind.iter().any(|bind| bind.1.has_sym(axis.var));
         let spanned: Vec<(LoopKind, Axis)> = below.iter().filter(|(_, axis)| spans(axis)).copied().collect();
         // Totals that the sums of blocks are merged into stay in memory while the sums of a block take the registers. So do the

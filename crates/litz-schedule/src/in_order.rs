@@ -80,7 +80,7 @@ pub fn trees_of(loops: &Loops, nest: &Nest, stmt: usize, given: &[(Sym, Expr)]) 
     let leaf = |part: Part, looped: &mut dyn Iterator<Item = &(Sym, Axis)>| {
         let looped = looped.map(|(axis, by)| (*axis, Expr::sym(by.var)));
         let bind = given.iter().copied().chain(looped).collect();
-        Tree::Leaf(Leaf { nest: nest.name.clone(), part, bind, masked: false, block: None })
+        Tree::Leaf(Leaf { nest: nest.name.clone(), part, bind, masked: false, block: None, by: None })
     };
     let axes = |looped: &[(Sym, Axis)]| looped.iter().map(|looped| looped.1).collect::<Vec<Axis>>();
     let mut all = outer.iter().chain(&reduced);

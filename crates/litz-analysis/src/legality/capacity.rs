@@ -1,17 +1,17 @@
 //! Checks that the memory which kernels declare fits: arrays in registers, buffers in shared memory, rows in a swizzled layout; and that
 //! blocks which take turns run at once.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use litz_sym::Expr;
 
 use super::levels::level_of;
+use super::means::{ALIGNMENT, accumulator_types};
 use super::{Around, Site, Verifier, Within};
 use crate::footprint::{Elements, Footprints, Program, simplest};
 use crate::inside::longest;
 use litz_ir::dtype::Dtype;
-use litz_ir::ids::Id;
-use litz_ir::loops::{InstOp, Nest, Stmt, Val};
+use litz_ir::loops::{InstOp, Nest, Stmt};
 use litz_ir::schedule::{Holds, KernelPlan, Layout, Local, LocalSpace, LoopKind, Part, ScheduleStep, Tree};
 use litz_ir::target::{BlockNeeds, Gpu, Level, Target, Team};
 
@@ -20,6 +20,14 @@ use litz_ir::target::{BlockNeeds, Gpu, Level, Target, Team};
 struct Numbered<'l> {
     local: &'l Local,
     number: usize,
+}
+
+/// What the rows of shared memories are held against.
+struct Rows {
+    /// Of memories that boxes are copied to or from, the elements of a row of the box.
+    boxes: HashMap<usize, i64>,
+    /// Memories that instructions of warpgroups read.
+    of_warpgroups: HashSet<usize>,
 }
 
 /// An array in registers, and how many a thread has of it.
@@ -46,19 +54,25 @@ impl Verifier<'_> {
             loops.stmts.iter().flat_map(Stmt::nests).map(|nest| (&*nest.name, nest)).collect();
         let bufs = self.bufs.clone();
         let program = Program { loops, nests: &nests, bufs: &bufs };
+        let rows = Rows { boxes: self.boxes(), of_warpgroups: self.read_by_warpgroups() };
         let mut first = 0;
         for (step, of_step) in schedule.steps.iter().enumerate() {
             let ScheduleStep::Kernel(plan) = of_step else { continue };
             let locals = plan.locals();
             if plan.persistent.is_some() || locals.iter().any(|local| is_limited(local)) {
-                self.capacities_of(program, plan, (step, first));
+                self.capacities_of((program, &rows), plan, (step, first));
             }
             first += locals.len();
         }
     }
 
     /// Checks the memories of a kernel; `first` is the number of the first of them.
-    fn capacities_of(&mut self, program: Program<'_>, plan: &KernelPlan, (step, first): (usize, usize)) {
+    fn capacities_of(
+        &mut self,
+        (program, rows): (Program<'_>, &Rows),
+        plan: &KernelPlan,
+        (step, first): (usize, usize),
+    ) {
         let simple = simplest(plan, &program.loops.facts);
         let footprints = Footprints::new(program, &simple);
         let (mut shared, mut kept) = (Expr::zero(), Vec::new());
@@ -70,6 +84,7 @@ impl Verifier<'_> {
                 Ok(Some(elements)) => {
                     let registers = self.registers(Numbered { local, number }, &elements);
                     kept.extend(registers.map(|registers| Kept { number, registers }));
+                    self.rows(Numbered { local, number }, &elements, rows);
                     shared = self.capacity(plan, Numbered { local, number }, &elements, shared);
                 }
                 Err(why) => self.report.fail("wrong-space", why),
@@ -78,6 +93,26 @@ impl Verifier<'_> {
         }
         if let Target::Gpu(gpu) = self.schedule.target {
             self.room_for_block(&gpu, (plan, step), shared, &kept);
+        }
+    }
+
+    /// Checks that rows of shared memory are those of boxes that are copied to or from it, and begin where an instruction can read them.
+    fn rows(&mut self, Numbered { local, number }: Numbered<'_>, elements: &Elements, rows: &Rows) {
+        let Some(row) = elements.sizes(local).last().copied() else { return };
+        let name = self.name_of(number).to_owned();
+        if let Some(&expected) = rows.boxes.get(&number) {
+            let message = format_args!(
+                "`{name}`: no box: its rows are of {row} elements, those of the box of {expected}"
+            );
+            self.report.check(row == Expr::int(expected), "no-box", message);
+        }
+        if rows.of_warpgroups.contains(&number) && local.space == LocalSpace::Shared {
+            let bytes: Expr = self.types_of(local).iter().map(|dtype| row * dtype.size() as i64).sum();
+            let is_aligned = self.is_aligned(bytes);
+            let message = format_args!(
+                "`{name}`: a warpgroup reads rows of multiples of {ALIGNMENT} bytes, these have {bytes}"
+            );
+            self.report.check(is_aligned, "no-instruction", message);
         }
     }
 
@@ -134,9 +169,8 @@ impl Verifier<'_> {
         Some(bytes.map(|bytes| (bytes + 3) / 4).sum())
     }
 
-    /// What threads keep in registers at each leaf that touches some: what was stored before it, or may have been in an earlier iteration of a
-    /// loop, and is read later.
-    fn live(&self, kept: &[Kept]) -> Vec<Live> {
+    /// Of each loop around leaves, the first of them and the last.
+    pub(super) fn leaves_of_loops(&self) -> HashMap<usize, (usize, usize)> {
         let mut loops: HashMap<usize, (usize, usize)> = HashMap::new();
         for place in self.placed.iter().chain(&self.accumulating).flatten() {
             let Some(leaf) = place.leaf else { continue };
@@ -145,6 +179,13 @@ impl Verifier<'_> {
                 *range = (range.0.min(leaf), range.1.max(leaf));
             }
         }
+        loops
+    }
+
+    /// What threads keep in registers at each leaf that touches some: what was stored before it, or may have been in an earlier iteration of a
+    /// loop, and is read later.
+    fn live(&self, kept: &[Kept]) -> Vec<Live> {
+        let loops = self.leaves_of_loops();
         let (mut lives, mut at) = (Vec::new(), BTreeMap::new());
         for Kept { number, registers } in kept {
             let uses = self.uses_of(*number);
@@ -321,23 +362,4 @@ fn threads_of_level(level: Level) -> i64 {
 /// Whether there is less of such memory than a kernel may ask for.
 fn is_limited(local: &Local) -> bool {
     matches!(local.space, LocalSpace::Register | LocalSpace::Shared | LocalSpace::Cluster)
-}
-
-/// The types of what a nest keeps of each of its reductions and scans.
-pub(super) fn accumulator_types(nest: &Nest) -> Vec<Dtype> {
-    let ty = |value: Val| nest.body[value.index()].ty.compute();
-    let of_inst = |op: &InstOp| match *op {
-        InstOp::Reduce(_, value) | InstOp::Scan { value, .. } => vec![ty(value)],
-        InstOp::ArgReduce { value, .. } => vec![ty(value), Dtype::I64],
-        InstOp::Load { .. }
-        | InstOp::Const(_)
-        | InstOp::Index(_)
-        | InstOp::Cond(_)
-        | InstOp::Op(..)
-        | InstOp::Cast(_)
-        | InstOp::Bitcast(_)
-        | InstOp::Bind { .. }
-        | InstOp::Store { .. } => Vec::new(),
-    };
-    nest.body.iter().flat_map(|inst| of_inst(&inst.op)).collect()
 }

@@ -7,15 +7,12 @@
 //! are alike, and their variables are equal. What all threads of a warp compute, each of its lanes may read; and a `merge` goes
 //! over the lanes of a warp: all of them have its result.
 
-use super::capacity::accumulator_types;
 use super::dependences::parts_of;
 use super::problem::Site;
 use super::{Around, Declared, Occurrence, Verifier};
 use crate::apart::Visit;
 use crate::inside::longest;
-use litz_ir::dtype::Dtype;
 use litz_ir::loops::{Axis, Buf, InstOp, Nest, Stmt};
-use litz_ir::scalar::ReduceOp;
 use litz_ir::schedule::{Holds, Layout, Local, LocalSpace, LoopKind, Part};
 use litz_ir::target::{Gpu, Level, Target, Team};
 use litz_sym::{Expr, Rel, Sym};
@@ -132,45 +129,6 @@ impl<'a> Verifier<'a> {
         let message =
             format_args!("loop {}: nothing of a point of the grid is ahead of its blocks", axis.var);
         self.report.check(self.leaves_seen == self.leaves_ahead, "level-order", message);
-    }
-
-    /// Checks that the `mma` loops around a leaf are an instruction of a GPU, which the threads of a warp run together.
-    pub(super) fn instruction(&mut self, nest: &Nest, part: Part) {
-        let own = self.visible.iter().rev().map(|declared| self.locals[declared.number].0);
-        let sums =
-            own.into_iter().find(|local| local.accumulates() == Some(&nest.name)).map(|local| local.space);
-        let found = instruction_loops(&self.path);
-        let Target::Gpu(gpu) = self.schedule.target else { return };
-        if found.is_empty() {
-            return;
-        }
-        let shape: Vec<Option<i64>> = found.iter().map(|around| around.axis.extent.as_int()).collect();
-        let parts = parts_of(nest);
-        let updates = nest.body.iter().zip(&parts).filter(|(_, parts)| parts[..] == [Part::Update]);
-        let loads = updates.filter_map(|(inst, _)| match inst.op.element() {
-            Some((buf, _)) if !matches!(inst.op, InstOp::Store { .. }) => Some(self.loops.bufs[buf].dtype),
-            _ => None,
-        });
-        let types: Vec<Dtype> = loads.collect();
-        let message = format_args!("`{}`: the sums of an instruction are in registers", nest.name);
-        let is_register = sums.is_none_or(|space| space == LocalSpace::Register);
-        self.report.check(is_register, "no-instruction", message);
-        let level = self.path.iter().rev().find_map(level_of).map_or(Level::Grid, |level| level.0.level);
-        let is_sum = nest.body.iter().any(|inst| matches!(inst.op, InstOp::Reduce(ReduceOp::Sum, _)));
-        let is_found = match (&shape[..], &types[..]) {
-            ([Some(rows), Some(columns), Some(depth)], [dtype, others @ ..]) => {
-                let found = gpu.instruction(level, *dtype, [*rows, *columns, *depth]);
-                others.iter().all(|other| other == dtype)
-                    && found.is_some_and(|by| !by.rounds && is_sum && accumulator_types(nest) == [by.sums])
-            }
-            _ => false,
-        };
-        let message = format_args!(
-            "`{}`: no instruction of a {} sums products of {types:?} in mma loops of {shape:?}",
-            nest.name,
-            level.name()
-        );
-        self.report.check(is_found && part == Part::Update, "no-instruction", message);
     }
 
     /// Checks that memory is where the target has some, and that what threads share is declared for all of a block.
@@ -491,7 +449,7 @@ fn owners(levels: impl Iterator<Item = Vec<(Team, Axis)>>) -> Vec<Axis> {
 }
 
 /// The `mma` loops around a place, outermost first.
-fn instruction_loops(path: &[Around]) -> Vec<&Around> {
+pub(super) fn instruction_loops(path: &[Around]) -> Vec<&Around> {
     path.iter().filter(|around| around.kind == Some(LoopKind::Mma)).collect()
 }
 

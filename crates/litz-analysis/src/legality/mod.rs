@@ -11,6 +11,7 @@ pub(crate) mod divisors;
 mod example;
 mod intervals;
 mod levels;
+mod means;
 mod memory;
 mod pipelines;
 mod points;
@@ -36,7 +37,7 @@ use litz_ir::diag::{Diag, Diags};
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, BufKind, Loops, Span, Stmt};
 use litz_ir::schedule::{
-    Block, KernelPlan, Leaf, Local, LocalSpace, LoopKind, Part, Schedule, ScheduleStep, Tree,
+    Block, KernelPlan, Leaf, Local, LocalSpace, LoopKind, Means, Part, Schedule, ScheduleStep, Tree,
 };
 use litz_ir::target::{Gpu, Level, Target};
 use litz_ir::text::schedule::Positions;
@@ -55,7 +56,7 @@ use proofs::Proofs;
 /// `capacity.rs`.
 ///
 /// Slugs: `wrong-program`, `duplicate-name`, `duplicate-symbol`, `undeclared-symbol`, `negative-size`, `zero-divisor`, `zero-grain`,
-/// `zero-lanes`, `wrong-lanes`, `no-instruction`, `wrong-level`, `level-order`, `level-width`, `no-pipeline`, `foreign-memory`, `symbolic-unroll`, `unknown-nest`, `unknown-statement`, `wrong-part`, `duplicate-leaf`,
+/// `zero-lanes`, `wrong-lanes`, `no-instruction`, `wrong-level`, `level-order`, `level-width`, `no-pipeline`, `no-box`, `foreign-memory`, `symbolic-unroll`, `unknown-nest`, `unknown-statement`, `wrong-part`, `duplicate-leaf`,
 /// `missing-nest`, `missing-part`, `split-nest`, `unknown-axis`, `unbound-axis`, `axis-coverage`, `unmasked-point`, `repeated-leaf`,
 /// `statement-order`, `dependence`, `missing-accumulator`, `accumulator-scope`, `accumulator-point`, `merge-kind`,
 /// `shared-reduction`, `region-order`, `load-order`,
@@ -147,6 +148,7 @@ pub fn problems(schedule: &Schedule, loops: &Loops) -> Vec<Problem> {
         verifier.unwritten_elements();
         verifier.private_memories();
         verifier.pipelines();
+        verifier.operands();
         verifier.capacities();
     }
     verifier.sites.of(verifier.report.diags)
@@ -172,6 +174,8 @@ struct Occurrence {
     bind: Vec<(Sym, Expr)>,
     /// The block of its buffer that it stores to at a time, if it does.
     block: Option<Block>,
+    /// By what its points are done, if the schedule says so.
+    by: Option<Means>,
     /// The memories that are declared around, outermost first.
     visible: Rc<[Declared]>,
 }
@@ -330,8 +334,14 @@ impl<'a> Verifier<'a> {
             let message = format_args!("`{name}` is no extern statement of @{}", self.loops.name);
             return self.report.fail("unknown-statement", message);
         };
-        let whole =
-            Leaf { nest: name.to_owned(), part: Part::Whole, bind: Vec::new(), masked: false, block: None };
+        let whole = Leaf {
+            nest: name.to_owned(),
+            part: Part::Whole,
+            bind: Vec::new(),
+            masked: false,
+            block: None,
+            by: None,
+        };
         self.place(stmt, (step, None), &whole);
     }
 
@@ -350,7 +360,7 @@ impl<'a> Verifier<'a> {
 
     /// `number` is that of the leaf among all of the schedule.
     fn place(&mut self, stmt: usize, (step, number): (usize, Option<usize>), leaf: &Leaf) {
-        let Leaf { part, block, .. } = *leaf;
+        let Leaf { part, block, by, .. } = *leaf;
         let place = Occurrence {
             at: self.count,
             step,
@@ -361,6 +371,7 @@ impl<'a> Verifier<'a> {
             intervals: Vec::new(),
             bind: leaf.bind.clone(),
             block,
+            by,
             visible: self.visible.as_slice().into(),
         };
         let depth = |place: &Occurrence| self.scopes(stmt, place).len();
@@ -523,7 +534,7 @@ impl<'a> Verifier<'a> {
             Part::Init | Part::Merge => nest.accumulates(),
         };
         self.report.check(fits, "wrong-part", message);
-        self.instruction(nest, leaf.part);
+        self.instruction(nest, leaf);
         self.place(stmt, (step, Some(number)), leaf);
         self.bound[number] = self.bindings(leaf, nest, stmt);
         for (axis, value) in &leaf.bind {

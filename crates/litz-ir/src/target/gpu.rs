@@ -196,6 +196,8 @@ impl GpuIsa {
 impl Gpu {
     /// Lanes of a warp.
     pub const LANES: u32 = 32;
+    /// Rows that an instruction of a warpgroup takes.
+    pub const WARPGROUP_ROWS: u32 = 64;
     /// Threads of a warpgroup.
     pub const WARPGROUP: u32 = 128;
     /// Threads of a block, at most.
@@ -252,7 +254,7 @@ impl Gpu {
                 || level == Level::Warpgroup
                     && columns % step == 0
                     && columns <= i64::from(instruction.columns);
-            let team = if instruction.rows == 64 { Level::Warpgroup } else { Level::Warp };
+            let team = if instruction.rows == Gpu::WARPGROUP_ROWS { Level::Warpgroup } else { Level::Warp };
             let sizes = [i64::from(instruction.rows), i64::from(instruction.depth)];
             team == level && instruction.dtype == dtype && sizes == [rows, depth] && columns > 0 && is_wide
         };

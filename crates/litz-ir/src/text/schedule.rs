@@ -5,10 +5,10 @@ use std::fmt::{self, Display, Formatter};
 use crate::diag::Diags;
 use crate::loops::Axis;
 use crate::schedule::{
-    Block, Holds, KernelPlan, Layout, Leaf, Local, LocalSpace, LoopKind, Part, Pool, Reuse, Schedule,
+    Block, Holds, KernelPlan, Layout, Leaf, Local, LocalSpace, LoopKind, Means, Part, Pool, Reuse, Schedule,
     ScheduleStep, Tree,
 };
-use crate::target::Level;
+use crate::target::{Instruction, Level};
 use crate::text::cursor::{Cursor, Result, parse_whole};
 use crate::text::lexer::TokenKind;
 use crate::text::print::{Behind, Commas, Indent, Name, Quoted, Sigil, commas, is_bare, write_nested};
@@ -193,8 +193,12 @@ impl Display for Leaf {
         if self.masked {
             f.write_str(" masked")?;
         }
-        match self.block {
-            Some(Block { number, width }) => write!(f, " into {number} by {width}"),
+        if let Some(Block { number, width }) = self.block {
+            write!(f, " into {number} by {width}")?;
+        }
+        match self.by {
+            Some(Means::Box) => f.write_str(" by box"),
+            Some(Means::Instruction(instruction)) => write!(f, " by {}", instruction.name),
             None => Ok(()),
         }
     }
@@ -437,7 +441,17 @@ fn leaf(cx: &mut Cursor) -> Result<Leaf> {
     } else {
         None
     };
-    Ok(Leaf { nest, part, bind, masked, block })
+    let by = if cx.eat("by") { Some(means(cx)?) } else { None };
+    Ok(Leaf { nest, part, bind, masked, block, by })
+}
+
+fn means(cx: &mut Cursor) -> Result<Means> {
+    if cx.eat("box") {
+        return Ok(Means::Box);
+    }
+    let unknown = cx.expected("box or an instruction");
+    let name = cx.word("box or an instruction")?;
+    Instruction::mma(name).map(Means::Instruction).ok_or(unknown)
 }
 
 fn pool(cx: &mut Cursor) -> Result<Pool> {

@@ -38,6 +38,7 @@ fn merges(body: &[Tree], loops: &Loops) -> Vec<Tree> {
             bind,
             masked: false,
             block: None,
+            by: None,
         }))
     };
     body.iter().for_each(|tree| tree.each_leaf(&mut |leaf| merges.extend(merge(leaf))));

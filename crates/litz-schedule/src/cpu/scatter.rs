@@ -91,7 +91,7 @@ fn plan(loops: &Loops, nest: &Nest, ordered: &[Sym], target: &Cpu, heuristics: &
         }
     }
     let is_shared = !grid.is_empty();
-    let leaf = Leaf { nest: nest.name.clone(), part: Part::Whole, bind, masked: false, block };
+    let leaf = Leaf { nest: nest.name.clone(), part: Part::Whole, bind, masked: false, block, by: None };
     let mut body = vec![Tree::Leaf(leaf)];
     for (at, &axis) in rows.iter().enumerate().rev() {
         let is_innermost = at + 1 == rows.len();

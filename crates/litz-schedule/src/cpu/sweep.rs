@@ -375,7 +375,7 @@ impl Columns {
             let columns = self.positions.iter().map(|&(at, value)| (axes[at], value));
             let bind = member.bind.iter().copied().chain(columns);
             let bind = bind.filter(|bind| part == Part::Update || !own.is_running(bind.0)).collect();
-            Tree::Leaf(Leaf { nest: own.name.clone(), part, bind, masked: false, block: None })
+            Tree::Leaf(Leaf { nest: own.name.clone(), part, bind, masked: false, block: None, by: None })
         };
         sums.iter().map(leaf).collect()
     }

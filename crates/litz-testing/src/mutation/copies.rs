@@ -35,7 +35,14 @@ pub(super) fn copy_buffer(schedule: &mut Schedule, loops: &Loops, choices: &mut 
         axes.push(Axis { var, extent: count - short });
         bind.push((Sym::new(&format!("d{dim}")), first + Expr::sym(var)));
     }
-    let copy = Leaf { nest: name.clone(), part: Part::Whole, bind, masked: !choices.once_in(4), block: None };
+    let copy = Leaf {
+        nest: name.clone(),
+        part: Part::Whole,
+        bind,
+        masked: !choices.once_in(4),
+        block: None,
+        by: None,
+    };
     let around = |body, axis| Tree::Loop { kind: LoopKind::For, axis, body: vec![body] };
     let copy = axes.into_iter().rev().fold(Tree::Leaf(copy), around);
     let list = list_mut(schedule, &place)?;

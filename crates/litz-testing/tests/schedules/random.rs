@@ -451,7 +451,7 @@ impl Planner<'_, '_, '_> {
 }
 
 fn leaf(nest: &Nest, part: Part, bind: Bind) -> Tree {
-    Tree::Leaf(Leaf { nest: nest.name.clone(), part, bind, masked: false, block: None })
+    Tree::Leaf(Leaf { nest: nest.name.clone(), part, bind, masked: false, block: None, by: None })
 }
 
 /// Declares memory in the body of the loop `scope`, or in all of the kernel where no loop is that.

@@ -125,5 +125,5 @@ fn tile_trees(problem: &Problem<'_>, tiling: &Tiling, around: &[Axis], packing: 
 }
 
 fn leaf(nest: &Nest, part: Part, bind: Vec<(Sym, Expr)>) -> Tree {
-    Tree::Leaf(Leaf { nest: nest.name.clone(), part, bind, masked: false, block: None })
+    Tree::Leaf(Leaf { nest: nest.name.clone(), part, bind, masked: false, block: None, by: None })
 }

@@ -302,7 +302,7 @@ impl<'a> Run<'a> {
     /// Adds the leaves of `nest`.
     fn add(&mut self, nest: &'a Nest, after_reduce: &[bool], bind: Vec<(Sym, Expr)>, indices: Vec<Expr>) {
         let placed = |part, bind, indices| {
-            let leaf = Leaf { nest: nest.name.clone(), part, bind, masked: false, block: None };
+            let leaf = Leaf { nest: nest.name.clone(), part, bind, masked: false, block: None, by: None };
             Placed { nest, leaf, indices }
         };
         if nest.reduced.is_empty() {
