@@ -243,6 +243,16 @@ impl<'a> Lower<'a> {
         }
     }
 
+    /// A result without elements, as those have that were not asked for.
+    pub(crate) fn nothing(&mut self, args: &Args<'_>, i: usize) -> Result<(), OpError> {
+        let Some(out) = self.result(args, i) else { return Ok(()) };
+        self.nest(&out.sizes, |b, at| {
+            let zero = b.literal(Scalar::zero(out.dtype), out.dtype);
+            b.store(&out, at, zero);
+            Ok(())
+        })
+    }
+
     /// A contiguous intermediate buffer, named after the node's first result and `role`.
     pub fn temp(&mut self, role: &str, dtype: Dtype, sizes: &[Expr]) -> Access {
         let base = self.from.first().map_or("", String::as_str);

@@ -312,11 +312,11 @@ fn unpack(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
             })?;
         }
     } else {
-        nothing(lw, args, 0)?;
+        lw.nothing(args, 0)?;
     }
     if !args.flag("unpack_data")? {
-        nothing(lw, args, 1)?;
-        return nothing(lw, args, 2);
+        lw.nothing(args, 1)?;
+        return lw.nothing(args, 2);
     }
     if let Some(out) = lw.result(args, 1) {
         lw.nest(&out.sizes, |b, at| {
@@ -330,16 +330,6 @@ fn unpack(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
         })?;
     }
     deliver(lw, args, 2, &factors, |row, column| vec![Rel::le(row, column)])
-}
-
-/// A result without elements.
-fn nothing(lw: &mut Lower<'_>, args: &Args<'_>, i: usize) -> Result<(), OpError> {
-    let Some(out) = lw.result(args, i) else { return Ok(()) };
-    lw.nest(&out.sizes, |b, at| {
-        let zero = b.literal(Scalar::zero(out.dtype), out.dtype);
-        b.store(&out, at, zero);
-        Ok(())
-    })
 }
 
 fn triangular_types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
@@ -443,7 +433,7 @@ fn eigen(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     lw.call("eigen", &[&source], &[&values, &vectors], vec![x.count(), x.rows]);
     lw.set_result(args, 0, values);
     if leaves_vectors_out(args)? {
-        return nothing(lw, args, 1);
+        return lw.nothing(args, 1);
     }
     deliver(lw, args, 1, &vectors, all)
 }
@@ -566,8 +556,8 @@ fn svd(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
         let rank = x.rank(&lw.infer_cx());
         let [_, values, _] = factors(lw, args, [rank, rank])?;
         lw.set_result(args, 1, values);
-        nothing(lw, args, 0)?;
-        return nothing(lw, args, 2);
+        lw.nothing(args, 0)?;
+        return lw.nothing(args, 2);
     }
     let kept = kept(&lw.infer_cx(), args, &x)?;
     let [left, values, right] = factors(lw, args, kept)?;

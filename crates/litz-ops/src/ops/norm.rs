@@ -15,7 +15,7 @@ use crate::traits::{Role, Updates};
 use crate::view::{Access, View, dim};
 use litz_ir::graph::{TensorType, Type};
 use litz_ir::schema::Effect;
-use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
+use litz_ir::{Dtype, ReduceOp, ScalarOp};
 use litz_sym::{Expr, Rel};
 
 /// Entries.
@@ -374,16 +374,6 @@ fn give_channels(lw: &mut Lower<'_>, args: &Args<'_>, i: usize, from: &Access) -
     give(lw, args, i, &rows)
 }
 
-/// An empty statistic.
-fn give_nothing(lw: &mut Lower<'_>, args: &Args<'_>, i: usize) -> Result<(), OpError> {
-    let Some(out) = lw.result(args, i) else { return Ok(()) };
-    lw.nest(&out.sizes, |b, at| {
-        let zero = b.literal(Scalar::Float(0.0), out.dtype);
-        b.store(&out, at, zero);
-        Ok(())
-    })
-}
-
 /// With known statistics the norm is `x * scale + shift`; both depend on parameters alone.
 fn batch_norm_running(
     lw: &mut Lower<'_>,
@@ -396,7 +386,7 @@ fn batch_norm_running(
     let mean = lw.access(args.tensor("running_mean")?)?;
     let var = lw.access(args.tensor("running_var")?)?;
     for i in 1..args.node.outputs.len() {
-        give_nothing(lw, args, i)?;
+        lw.nothing(args, i)?;
     }
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
     let compute = x.dtype.compute();

@@ -178,12 +178,12 @@ fn unique(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     if dim.is_some() || args.flag("return_inverse")? {
         inverse(lw, args, &begins, order.as_ref())?;
     } else {
-        empty(lw, args, 1);
+        lw.nothing(args, 1)?;
     }
     if dim.is_some() || args.flag("return_counts")? {
         lengths(lw, args, &places, n)?;
     } else {
-        empty(lw, args, 2);
+        lw.nothing(args, 2)?;
     }
     Ok(())
 }
@@ -238,12 +238,6 @@ fn lengths(lw: &mut Lower<'_>, args: &Args<'_>, places: &Access, n: Expr) -> Res
         b.store(&lengths, at, length);
         Ok(())
     })
-}
-
-/// A result that was not asked for.
-fn empty(lw: &mut Lower<'_>, args: &Args<'_>, i: usize) {
-    let none = lw.temp("none", Dtype::I64, &[Expr::zero()]);
-    lw.set_result(args, i, none);
 }
 
 /// Positions, each as often as it says.
