@@ -734,7 +734,7 @@ impl<'a> Lower<'a> {
             let dtype = rule.operand(at, operand, promoted.common);
             Ok(match operand {
                 Operand::Tensor(t) => Source::Element(self.access(*t)?, dtype),
-                Operand::Number(n) => Source::Number(*n, dtype),
+                Operand::Number(n) => Source::Number(rule.number(*n, promoted.common), dtype),
                 Operand::Late(value, _) => Source::Element(self.place_of(*value)?, dtype),
             })
         };

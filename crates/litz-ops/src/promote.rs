@@ -7,6 +7,7 @@
 use crate::args::{Args, Number, Operand};
 use litz_ir::Dtype;
 use litz_ir::dtype::Kind;
+use litz_sym::Expr;
 
 /// How a pointwise operator's operand types make its compute and result types.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,6 +28,8 @@ pub enum Promote {
     Real,
     /// As `Float`, but a complex operand gives a real result.
     RealFloat,
+    /// As `Common`. Numbers are bounds: beyond what an integer type holds they are its last value, which bounds as much.
+    Bounds,
 }
 
 /// What a pointwise operator computes in and what it returns.
@@ -44,7 +47,7 @@ impl Promote {
         match self {
             Promote::Division if args.has("rounding_mode") => Promote::Common,
             Promote::Division => Promote::Float,
-            Promote::Product => Promote::Common,
+            Promote::Product | Promote::Bounds => Promote::Common,
             Promote::Common
             | Promote::Float
             | Promote::Compare
@@ -65,6 +68,28 @@ impl Promote {
         let keeps = matches!(self, Promote::Product | Promote::Division) && at == 1 && is_scalar;
         if keeps { common.compute() } else { common }
     }
+
+    /// A number as it counts among operands of a common type.
+    pub(crate) fn number(self, number: Number, common: Dtype) -> Number {
+        match number {
+            Number::Int(bound) if self == Promote::Bounds && common.is_int() => {
+                Number::Int(nearest(bound, common))
+            }
+            Number::Bool(_) | Number::Int(_) | Number::Float(_) | Number::Complex(..) => number,
+        }
+    }
+}
+
+/// The integer of a type that is nearest to one; where the type has 64 bits, that is an i64.
+fn nearest(e: Expr, dtype: Dtype) -> Expr {
+    let bits = 8 * dtype.size() as u32 - u32::from(!dtype.is_unsigned());
+    let e = if dtype.is_unsigned() { e.max(0) } else { e };
+    if bits >= 63 {
+        return e;
+    }
+    let end = 1i64 << bits;
+    let e = e.min(end - 1);
+    if dtype.is_unsigned() { e } else { e.max(-end) }
 }
 
 /// Applies a rule to operands. `None` when the types have no common type.
@@ -77,6 +102,7 @@ pub fn promote(rule: Promote, operands: &[Operand<'_>]) -> Option<Promoted> {
         },
         Promote::Common
         | Promote::Product
+        | Promote::Bounds
         | Promote::Float
         | Promote::Division
         | Promote::Compare
@@ -84,7 +110,9 @@ pub fn promote(rule: Promote, operands: &[Operand<'_>]) -> Option<Promoted> {
         | Promote::RealFloat => result_type(operands)?,
     };
     Some(match rule {
-        Promote::Common | Promote::Product | Promote::First => Promoted { common, result: common },
+        Promote::Common | Promote::Product | Promote::Bounds | Promote::First => {
+            Promoted { common, result: common }
+        }
         Promote::Float | Promote::Division | Promote::RealFloat => {
             let float = if matches!(common.kind(), Kind::Bool | Kind::Int) { Dtype::F32 } else { common };
             Promoted {

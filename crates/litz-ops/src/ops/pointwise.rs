@@ -3,7 +3,7 @@
 use crate::body::Point;
 use crate::def::{OpDef, decompose, inplace, op, pointwise};
 use crate::error::OpError;
-use crate::promote::Promote::{Common, Compare, Division, First, Float, Product, Real};
+use crate::promote::Promote::{Bounds, Common, Compare, Division, First, Float, Product, Real};
 use litz_ir::graph::Arg;
 use litz_ir::loops::Val;
 use litz_ir::{Dtype, Scalar, ScalarOp};
@@ -75,11 +75,11 @@ pub const OPS: &[OpDef] = &[
     op("aten.min.other", Common, ScalarOp::Min),
     pointwise("aten.fmax.default", Common, |p, v| Ok(ignoring_nan(p, v, ScalarOp::Max))),
     pointwise("aten.fmin.default", Common, |p, v| Ok(ignoring_nan(p, v, ScalarOp::Min))),
-    pointwise("aten.clamp.default", Common, clamp),
+    pointwise("aten.clamp.default", Bounds, clamp),
     pointwise("aten.clamp.Tensor", Common, clamp),
-    op("aten.clamp_min.default", Common, ScalarOp::Max),
+    op("aten.clamp_min.default", Bounds, ScalarOp::Max),
     op("aten.clamp_min.Tensor", Common, ScalarOp::Max),
-    op("aten.clamp_max.default", Common, ScalarOp::Min),
+    op("aten.clamp_max.default", Bounds, ScalarOp::Min),
     op("aten.clamp_max.Tensor", Common, ScalarOp::Min),
     // Functions of one real number.
     op("aten.exp.default", Float, ScalarOp::Exp),
@@ -365,8 +365,9 @@ fn clamp(p: &mut Point<'_, '_>, v: &[Val]) -> Result<Val, OpError> {
     Ok(x)
 }
 
-/// Clamped to literals.
+/// Clamped to literals. What is not negative has no need of a negative bound, which unsigned types with 64 bits take for a large one.
 pub(crate) fn between(p: &mut Point<'_, '_>, x: Val, lo: f64, hi: f64) -> Val {
+    let lo = if p.dtype == Dtype::U64 { lo.max(0.0) } else { lo };
     let (lo, hi) = (p.lit(x, lo), p.lit(x, hi));
     let raised = p.max(x, lo);
     p.min(raised, hi)
