@@ -42,6 +42,9 @@ pub const OPS: &[OpDef] = &[
 fn item_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let x = args.tensor("self")?.ty;
     cx.require(Rel::eq(x.numel(), 1), args.op())?;
+    if x.dtype == Dtype::U64 {
+        return Err(args.unsupported("a number that an i64 may not hold"));
+    }
     Ok(vec![match args.stated(0) {
         Some(Type::Int(size)) if x.dtype.is_int() || x.dtype == Dtype::Bool => Type::Int(*size),
         Some(Type::Bool) if x.dtype == Dtype::Bool => Type::Bool,

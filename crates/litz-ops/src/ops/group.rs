@@ -1,6 +1,6 @@
 //! Lowers operators over groups: grouped matrix products, bags of embeddings, histograms.
 
-use crate::args::{Args, POSITIONS, Tensor};
+use crate::args::{Args, Number, POSITIONS, Tensor};
 use crate::body::Body;
 use crate::def::{OpDef, lower, one};
 use crate::error::OpError;
@@ -301,7 +301,7 @@ fn histogram(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
         let (one, zero, flat) = (b.lit(v, 1.0), b.lit(v, 0.0), b.eq(low, high));
         let widen = b.select(flat, one, zero);
         let (low, high) = (b.sub(low, widen), b.add(high, widen));
-        let bin = bin_of(b, v, low, high, bins);
+        let bin = bin_of(b, x.dtype, v, low, high, bins);
         let (above, below) = (b.ge(v, low), b.le(v, high));
         let inside = b.and(above, below);
         let first = b.index(Expr::zero(), Dtype::I64);
@@ -329,11 +329,20 @@ fn found_ends(lw: &mut Lower<'_>, x: &Access) -> Result<Ends, OpError> {
     Ok(Ends::Found(end("min", ReduceOp::Min)?, end("max", ReduceOp::Max)?))
 }
 
-/// The bin of an element within the range, rounded on the way as in eager: which bin an edge belongs to depends on it.
-fn bin_of(b: &mut Body<'_>, v: Val, low: Val, high: Val, bins: i64) -> Val {
-    let (distance, range, n) = (b.sub(v, low), b.sub(high, low), b.lit(v, bins as f64));
+/// The bin of an element within the range, rounded on the way as in eager, to the type of the elements: which bin an edge belongs to
+/// depends on it.
+fn bin_of(b: &mut Body<'_>, dtype: Dtype, v: Val, low: Val, high: Val, bins: i64) -> Val {
+    let rounded = |b: &mut Body<'_>, v: Val| {
+        let narrow = b.cast(v, dtype);
+        b.cast(narrow, dtype.compute())
+    };
+    let (distance, range) = (b.sub(v, low), b.sub(high, low));
+    let (distance, range) = (rounded(b, distance), rounded(b, range));
+    let n = b.rounded_number(Number::Int(Expr::int(bins)), dtype);
     let scaled = b.mul(distance, n);
+    let scaled = rounded(b, scaled);
     let place = b.div(scaled, range);
+    let place = rounded(b, place);
     let (zero, last) = (b.lit(v, 0.0), b.lit(v, (bins - 1) as f64));
     let place = b.max(place, zero);
     let place = b.min(place, last);
