@@ -578,7 +578,19 @@ fn replaces_view(cx: &mut InferCx<'_>, args: &Args<'_>, views: ViewFn) -> Result
     for view in views(cx, args)? {
         same_shape(cx, args, "src", &view.sizes)?;
     }
+    without_shared_elements(cx, args)?;
     self_type(cx, args)
+}
+
+/// PyTorch writes to a copy that lies as the operand does: where elements share memory, others than those of the view change.
+fn without_shared_elements(cx: &InferCx<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let x = args.tensor("self")?.ty;
+    // The copy of what is expanded is not.
+    let is_expanded = (0..x.rank()).any(|d| x.strides[d].is_zero() && !x.sizes[d].is_one());
+    if !is_expanded && is_overlapping(cx.facts, x) {
+        return Err(args.unsupported("an operand whose elements share memory"));
+    }
+    Ok(())
 }
 
 fn slice_scatter(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
@@ -635,6 +647,7 @@ fn strided_scatter_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Typ
         // Which of several elements their common memory keeps is nobody's choice.
         return Err(args.invalid(format!("a part {part}, whose elements share memory")));
     }
+    without_shared_elements(cx, args)?;
     self_type(cx, args)
 }
 

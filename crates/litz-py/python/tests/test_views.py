@@ -286,3 +286,26 @@ def test_copies_in_another_order(sizes, order, dtype, dynamic):
     """Tiles and blocks of copies whose sides lie differently, with rests, and where an axis is short."""
     x = torch.randint(-100, 100, sizes).to(dtype)
     check(lambda x: (x.permute(order).contiguous(), x.permute(order)[..., :3] * 2), x, exact=True, dynamic=dynamic)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x.slice_scatter(x[1:3] * 2, 0, 1, 3),
+        lambda x: x.slice_scatter(x[:2], 0, 1, 3),
+        lambda x: x.select_scatter(x.select(0, 1) + 1, 0, 0),
+        lambda x: x.diagonal_scatter(torch.ones(x.diagonal().shape)),
+        lambda x: x.slice_scatter(x[1:3] * 2, 0, 1, 3) + 1,
+    ],
+)
+@pytest.mark.parametrize(
+    "make",
+    [lambda x: x[:7].unfold(0, 4, 1), lambda x: x[:6].as_strided((4, 3), (1, 1)), lambda x: x[:4].expand(4, 4), lambda x: x[:4, None].expand(4, 4), lambda x: x[0].expand(4, 4)],
+    ids=["windows", "steps", "rows", "columns", "number"],
+)
+def test_parts_of_what_shares_memory(make, f, dynamic):
+    """PyTorch writes to a copy with the strides of the operand, where other elements than those of the part change."""
+    x = make(torch.randn(16, generator=torch.Generator().manual_seed(1)))
+    found, wanted = compiled(f, dynamic=dynamic)(x), f(x)
+    assert torch.equal(found, wanted) and found.stride() == wanted.stride()
