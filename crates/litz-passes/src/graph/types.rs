@@ -5,9 +5,9 @@
 
 use litz_ir::graph::{Graph, MemoryFormat, Node, TensorType, Type, Value};
 use litz_ir::{Diag, Diags};
-use litz_ops::layout::is_dense;
+use litz_ops::layout::is_distinct;
 use litz_ops::{Builder, InferCx, Layout, OpError, Rule, Table, infer};
-use litz_sym::{Facts, Known, Rel};
+use litz_sym::{Expr, Facts, Known, Rel};
 use std::collections::{HashMap, HashSet};
 
 /// Infers all types; returns how many were other than stated.
@@ -50,7 +50,9 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
                 stated if !used.contains(&value) || agree(stated, &inferred, &graph.facts) => {
                     if *stated != inferred {
                         changed += 1;
-                        if let Type::Tensor(stated) = stated {
+                        if let (Type::Tensor(stated), Type::Tensor(inferred)) = (stated, &inferred)
+                            && !lie_alike(stated, inferred, &graph.facts)
+                        {
                             traced.insert(value, stated.clone());
                         }
                     }
@@ -118,13 +120,20 @@ fn lay_out_for_hosts(
 
 /// A copy of a value that lies as a type says.
 fn laid_out(build: &mut Builder<'_>, value: Value, ty: &TensorType) -> Result<Value, OpError> {
-    if !is_dense(&build.graph.facts, ty) {
+    if !is_distinct(&build.graph.facts, ty) {
         let message = format!("%{}: no copy of it is {ty}", build.graph.values[value].name);
         return Err(OpError::new("unsupported", message));
     }
     let copy = build.copy(value, MemoryFormat::Preserve)?;
     build.graph.values[copy].ty = Type::Tensor(ty.clone());
     Ok(copy)
+}
+
+/// Whether elements of two types are known to lie in the same places. Strides of single elements are no matter.
+fn lie_alike(stated: &TensorType, inferred: &TensorType, facts: &Facts) -> bool {
+    let are_equal = |a: Expr, b: Expr| facts.known(&Rel::eq(a, b)) == Known::Yes;
+    (0..inferred.rank())
+        .all(|d| are_equal(inferred.sizes[d], 1.into()) || are_equal(stated.strides[d], inferred.strides[d]))
 }
 
 /// Whether two types may be of one value: element types and devices are equal, and no size is known to differ.
