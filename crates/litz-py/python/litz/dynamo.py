@@ -49,7 +49,7 @@ def backend(module, example_inputs, *, mode=None, options=None, note=None):
     is_kept = not (parameters or is_wrapped or note) and caching.can_keep(module, example_inputs, chosen)
     keeping = caching.kept(compilers, chosen) if is_kept else contextlib.nullcontext(compilers)
     # Tokens of effects are no arguments and no results of graphs: what AOTAutograd counts does not always count them, and what it keeps never does.
-    with torch._functorch.config.patch(unlift_effect_tokens=True), keeping as compilers, whole.resizing():
+    with torch._functorch.config.patch(unlift_effect_tokens=True), keeping as compilers, whole.kept():
         return aot_autograd(
             **compilers,
             decompositions=Decompositions(chosen.random, chosen.hosted()),
@@ -131,7 +131,21 @@ def decompositions(random: str, whole: frozenset = frozenset()) -> dict:
         is_needed = lambda op: is_dropped(op) or op is not aten.bernoulli.default and not _litz.has_operator(operator_name(op))
     is_taken = lambda op: is_overload(op) and is_needed(op) and operator_name(op) not in whole
     needed = laid_out({op: made_of for op, made_of in table.items() if is_taken(op)})
+    needed[aten._embedding_bag.default] = _bags
     return {op: refusals.refusing(op, made_of) for op, made_of in needed.items()}
+
+
+def _bags(weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False, per_sample_weights=None, include_last_offset=False, padding_idx=-1):
+    """Sums of bags without the bag of each index, which the derivative finds out where it is not there. PyTorch's fast kernels leave it out, and its
+    fake kernel has it where elements are bf16.
+    """
+    is_fast = weight.stride(1) == 1 and padding_idx < 0 and (per_sample_weights is None or per_sample_weights.stride(0) == 1)
+    if mode != 0 or weight.dtype != torch.bfloat16 or not is_fast:
+        return NotImplemented
+    given = (weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx)
+    sums = aten._embedding_bag_forward_only.default(*given)[0]
+    nothing = [offsets.new_zeros(sums.shape[0]) for _ in range(2)]
+    return sums, indices.new_empty(0), *nothing
 
 
 BESIDES = (

@@ -11,7 +11,10 @@ from . import _litz, collectives
 from .types import NUMBERED_FORMATS, SCALAR_TYPES
 
 # Operators whose results depend on the strides of their operands.
-BY_LAYOUT = {"as_strided", "as_strided_", "as_strided_copy", "as_strided_scatter", "set_", "resize_", "view", "view_as_real"}
+BY_LAYOUT = {
+    "as_strided", "as_strided_", "as_strided_copy", "as_strided_scatter", "set_", "resize_", "view", "view_as_real",
+    "_embedding_bag", "_embedding_bag_forward_only",
+}  # fmt: skip
 
 
 def overload(name: str):

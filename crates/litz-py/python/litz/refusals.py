@@ -40,13 +40,16 @@ def _value(argument):
 
 @functools.cache
 def _refused_types() -> dict:
-    """For operators by name which arguments have their type, and the types that eager mode refuses. `benches/eager_types.py` writes the file."""
+    """For operators by name which arguments have their type, the types that eager mode refuses, and those that it refuses where no number gives
+    the call another type. `benches/eager_types.py` writes the file.
+    """
     dtypes = {name: dtype for dtype, name in DTYPES.items()}
     table = {}
     for line in (pathlib.Path(__file__).parent / "eager_types.txt").read_text().splitlines():
-        call, types = line.split(": ")
+        call, types = line.split(":")
         name, arguments = call[:-1].split("(")
-        table[name] = (arguments.split(", "), frozenset(dtypes[one] for one in types.split()))
+        always, _, plainly = types.partition(";")
+        table[name] = (arguments.split(", "), *(frozenset(dtypes[one] for one in some.split()) for some in (always, plainly)))
     return table
 
 
@@ -54,15 +57,24 @@ def _has_refused_type(op, given) -> bool:
     found = _refused_types().get(operator_name(op))
     if found is None or given.get("dtype") is not None:
         return False
-    names, types = found
+    names, always, plainly = found
     tensors = [leaf for name in names for leaf in _leaves(given.get(name)) if isinstance(leaf, torch.Tensor)]
-    if not tensors or tensors[0].dtype not in types or tensors[0].device.type != "cpu":
+    # Another operand may give the call a type that is not refused.
+    if not tensors or tensors[0].device.type != "cpu" or any(tensor.dtype != tensors[0].dtype for tensor in tensors):
         return False
-    # Another operand, or a number, may give the call a type that is not refused.
-    kind = _kind(tensors[0].dtype)
-    numbers = [given[argument.name] for argument in op._schema.arguments if argument.name in given and argument.type.kind() == "NumberType"]
-    is_raised = any(_kind_of_number(number) > kind for number in numbers)
-    return not is_raised and all(tensor.dtype == tensors[0].dtype for tensor in tensors)
+    dtype = tensors[0].dtype
+    return dtype in always or dtype in plainly and not is_raised(op, given, dtype)
+
+
+@functools.cache
+def numbers(op) -> list[str]:
+    """The arguments of an operator that are numbers of any kind."""
+    return [argument.name for argument in op._schema.arguments if argument.type.kind() == "NumberType"]
+
+
+def is_raised(op, given, dtype) -> bool:
+    """Whether a number is of a higher kind than a type, so that a call may have another type."""
+    return any(_kind_of_number(given[name]) > _kind(dtype) for name in numbers(op) if name in given)
 
 
 def _leaves(value):
@@ -81,13 +93,13 @@ def _kind_of_number(number) -> int:
 
 
 def _overflows(value, dtype) -> bool:
-    """Whether eager mode does not convert a number to a type, for its size. It lets negative ones become unsigned."""
+    """Whether eager mode does not convert a number to a type, for its size. It lets negative integers become unsigned."""
     if not isinstance(value, (int, float)) or isinstance(value, bool) or dtype is None or dtype == torch.bool or dtype.is_complex:
         return False
     if dtype.is_floating_point:
         return abs(value) != float("inf") and value == value and abs(value) > torch.finfo(dtype).max
     limits = torch.iinfo(dtype)
-    least = -limits.max if limits.min == 0 else limits.min
+    least = -limits.max if limits.min == 0 and isinstance(value, int) else limits.min
     return value != value or not least <= value <= limits.max
 
 

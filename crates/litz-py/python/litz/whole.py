@@ -11,13 +11,14 @@ from .types import operator_name
 
 
 @contextlib.contextmanager
-def resizing():
+def kept():
     """Lets tracing meet PyTorch's operators of resizing, and not what they are made of, which has other positions than they have: it goes by a scale
-    where sizes stay, and they copy. Litz has kernels for them, and PyTorch runs what these do not take, such as 8-bit images.
+    where sizes stay, and they copy. Litz has kernels for them, and PyTorch runs what these do not take, such as 8-bit images. The same goes for
+    activations that eager mode refuses for integers, which what they are made of takes.
     """
     taken, given = [], []
     try:
-        for op in _resizing():
+        for op in (*_resizing(), *_SHRINKING):
             for key in _KEYS & op.py_kernels.keys():
                 taken.append((op, key, op.py_kernels.pop(key)))
                 if op._overloadname == "vec":
@@ -38,6 +39,7 @@ def resizing():
             op._dispatch_cache.clear()
 
 
+_SHRINKING = (torch.ops.aten.hardshrink.default, torch.ops.aten.softshrink.default)
 _KEYS = {DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd}
 
 
