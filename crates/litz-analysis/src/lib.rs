@@ -16,6 +16,7 @@
 //! | [`align`] | which axes of a consumer follow from the axes of its producer? |
 //! | [`contraction`] | is a nest a sum of products of two operands, and which axes has each? |
 //! | [`online`] | which reductions can be computed with each other's results so far, and corrected when these change? |
+//! | [`together`] | how many lanes side by side have one value? |
 //! | [`copies`] | what are the copies that a schedule declares? |
 //! | [`footprint`] | how many elements has memory that a schedule declares, and where in it is each? |
 //! | [`legality`] | does a schedule keep all of this? |
@@ -37,6 +38,7 @@ pub mod footprint;
 pub mod inside;
 pub mod legality;
 pub mod online;
+pub mod together;
 pub mod uses;
 
 pub use contraction::Contraction;

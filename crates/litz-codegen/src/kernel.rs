@@ -6,6 +6,7 @@
 mod accumulator;
 mod leaf;
 mod local;
+mod merge;
 mod tree;
 
 use crate::passes::{self, REALIZATION};
@@ -15,13 +16,14 @@ use litz_analysis::copies::read_of;
 use litz_analysis::footprint::{Footprints, Path, Program, Shape, simplest};
 use litz_analysis::inside::enter;
 use litz_analysis::legality::parts_of;
-use litz_ir::kernel::{Kernel, Mem, MemData, Space, Val, visit};
+use litz_ir::kernel::{Kernel, LoopKind, Mem, MemData, Space, Val, visit};
 use litz_ir::loops::{Axis, Buf, InstOp, Loops, Nest};
 use litz_ir::schedule::{KernelPlan, Leaf, Local, LocalSpace};
 use litz_ir::target::Target;
 use litz_ir::{Diag, Dtype};
 use litz_sym::{Expr, Facts, Sym};
 use local::LocalMem;
+use merge::Meeting;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
@@ -53,6 +55,7 @@ pub fn build(loops: &Loops, names: &Names<'_>, plan: &KernelPlan, target: &Targe
         mem_of: HashMap::new(),
         locals: HashMap::new(),
         shapes: HashMap::new(),
+        meetings: Vec::new(),
     };
     b.kernel.from = plan.nests().into_iter().map(str::to_owned).collect();
     let mut env = Env::new(loops.facts.clone());
@@ -85,13 +88,15 @@ struct Builder<'a> {
     locals: HashMap<*const Local, Rc<LocalMem>>,
     /// Shapes of accumulators by their declaration.
     shapes: HashMap<*const Local, Shape>,
+    /// What stands around loops over levels that are being lowered, to combine what their iterations have.
+    meetings: Vec<Meeting>,
 }
 
 /// What is around a tree while it is lowered.
 #[derive(Clone)]
 struct Env<'a> {
-    /// The loops around over levels of the machine, whose iterations run at the same time.
-    levels: Vec<Axis>,
+    /// The loops and branches around, outermost first.
+    path: Vec<Around>,
     /// The accumulators that are declared around, outermost first: those of the reductions and scans of a nest, in the order of
     /// its body.
     accumulators: Vec<(&'a str, Rc<[Accumulator]>)>,
@@ -103,13 +108,31 @@ struct Env<'a> {
 
 impl Env<'_> {
     fn new(facts: Facts) -> Self {
-        Env { levels: Vec::new(), accumulators: Vec::new(), locals: Vec::new(), facts }
+        Env { path: Vec::new(), accumulators: Vec::new(), locals: Vec::new(), facts }
     }
 
     /// Steps into a loop.
     fn enter(&mut self, axis: Axis) {
         enter(&mut self.facts, axis);
     }
+
+    /// The loops around over levels of the machine, whose iterations run at the same time. Iterations of a chain combine into the same
+    /// elements one after another, between `await turn` and `pass turn`.
+    fn levels(&self) -> impl Iterator<Item = Axis> {
+        self.path.iter().filter_map(|around| match around {
+            Around::Loop(LoopKind::Level(_), axis) => Some(*axis),
+            Around::Loop(..) | Around::Branch => None,
+        })
+    }
+}
+
+/// What is around a statement.
+#[derive(Clone, Copy)]
+enum Around {
+    /// A loop.
+    Loop(LoopKind, Axis),
+    /// A body of an `if`.
+    Branch,
 }
 
 impl<'a> Builder<'a> {

@@ -420,6 +420,7 @@ fn kernel_rules() {
             ("store-to-read", "acc[32*ii + ji] sum= %3", "x[0] sum= %3"),
             ("atomic-store", "acc[32*ii + ji] sum= %3", "atomic acc[32*ii + ji] sum= %3"),
             ("atomic-store", "acc[32*ii + ji] sum= %3", "atomic y[0] = %3"),
+            ("atomic-store", "acc[32*ii + ji] sum= %3", "atomic y[0] sum= %3"),
         ],
     );
     breaks("kernel_odd", &[("unknown-check", "check 0\n    %1", "check 2\n    %1")]);

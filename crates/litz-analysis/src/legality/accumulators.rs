@@ -12,8 +12,10 @@
 
 use super::points::is_one;
 use super::{Occurrence, Verifier};
+use crate::together::lanes_together;
 use litz_ir::loops::{InstOp, Nest, Stmt};
-use litz_ir::schedule::Part;
+use litz_ir::schedule::{LoopKind, Part};
+use litz_ir::target::Level;
 use litz_sym::{Expr, Facts, Sym};
 
 /// A block that accumulators are declared in.
@@ -81,18 +83,14 @@ impl Verifier<'_> {
             let message = format_args!("`{name}` combines into accumulators that are not declared around it");
             return self.report.fail("missing-accumulator", message);
         }
-        // A merge combines values by the operator alone. It knows no position that belongs to the better of two, and a value of a
-        // scan depends on all points before it, not on those of its block.
-        let is_mergeable = scopes.len() < 2
-            || !nest
-                .body
-                .iter()
-                .any(|inst| matches!(inst.op, InstOp::ArgReduce { .. } | InstOp::Scan { .. }));
-        let message = format_args!("`{name}`: positions and scans cannot be merged");
-        self.report.check(is_mergeable, "merge-kind", message);
+        // A value of a scan depends on all points before it, not on those of its block.
+        let has_scan = nest.body.iter().any(|inst| matches!(inst.op, InstOp::Scan { .. }));
+        let is_mergeable = scopes.len() < 2 || !has_scan;
+        self.report.check(is_mergeable, "merge-kind", format_args!("`{name}`: scans cannot be merged"));
         if !is_mergeable {
             return;
         }
+        self.lanes_of_elements(nest, user, &scopes);
         // Who combines into the accumulators of each scope, and who reads them.
         let mut expected = Vec::new();
         for (depth, &scope) in scopes.iter().enumerate() {
@@ -150,6 +148,27 @@ impl Verifier<'_> {
         for (part, _) in missing {
             let message = format_args!("{} runs nowhere in its scope", Named(name, part));
             self.report.fail("missing-part", message);
+            self.sites.note(&self.report.diags, user.site());
+        }
+    }
+
+    /// Checks that where some iterations of a loop over a level, and not all, are combined into one element of outer accumulators, these
+    /// are lanes side by side.
+    fn lanes_of_elements(&mut self, nest: &Nest, user: &Occurrence, scopes: &[Scope]) {
+        let (Some(outer), Some(inner)) = (scopes.first(), scopes.last()) else { return };
+        let values = |running: bool| -> Vec<Expr> {
+            user.bind.iter().filter(|bind| nest.is_running(bind.0) == running).map(|bind| bind.1).collect()
+        };
+        let (combined, kept) = (values(true), values(false));
+        for around in user.path.get(outer.loops..inner.loops).unwrap_or_default() {
+            let Some(level) = around.kind.and_then(LoopKind::level) else { continue };
+            let is_in = |values: &[Expr]| values.iter().any(|value| value.has_sym(around.axis.var));
+            let are_lanes = level == Level::Lane && lanes_together(around.axis, &kept, &self.loops.facts) > 1;
+            let message = format_args!(
+                "`{}`: some iterations of loop {} are combined: expected lanes side by side, as of rows `floordiv({}, 4)`",
+                nest.name, around.axis.var, around.axis.var
+            );
+            self.report.check(!is_in(&combined) || !is_in(&kept) || are_lanes, "merge-level", message);
             self.sites.note(&self.report.diags, user.site());
         }
     }

@@ -5,7 +5,7 @@
 //! inside of such a loop each iteration has its own, declared outside they are spread over the threads, and an element belongs
 //! to the one that touches it. So of two accesses of one element the loops over levels between the declaration and each
 //! are alike, and their variables are equal. What all threads of a warp compute, each of its lanes may read; and a `merge` goes
-//! over the lanes of a warp: all of them have its result.
+//! over the threads of a block: all of them have its result.
 
 use super::dependences::parts_of;
 use super::problem::Site;
@@ -364,8 +364,8 @@ impl<'a> Verifier<'a> {
                 let why = format!("{} touch it here, {} elsewhere", names(&found), names(&own));
                 return Some((why, used.place.site()));
             }
-            if used.how == How::Merge && further.iter().any(|level| level.0.level != Level::Lane) {
-                let why = "only lanes of a warp are merged into registers; others share memory".to_owned();
+            if used.how == How::Merge && further.iter().any(|level| level.0.level == Level::Block) {
+                let why = "only threads of a block are merged into registers; blocks share memory".to_owned();
                 return Some((why, used.place.site()));
             }
         }

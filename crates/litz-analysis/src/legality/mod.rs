@@ -58,7 +58,7 @@ use proofs::Proofs;
 /// Slugs: `wrong-program`, `duplicate-name`, `duplicate-symbol`, `undeclared-symbol`, `negative-size`, `zero-divisor`, `zero-grain`,
 /// `zero-lanes`, `wrong-lanes`, `no-instruction`, `wrong-level`, `level-order`, `level-width`, `no-pipeline`, `no-box`, `foreign-memory`, `symbolic-unroll`, `unknown-nest`, `unknown-statement`, `wrong-part`, `duplicate-leaf`,
 /// `missing-nest`, `missing-part`, `split-nest`, `unknown-axis`, `unbound-axis`, `axis-coverage`, `unmasked-point`, `repeated-leaf`,
-/// `statement-order`, `dependence`, `missing-accumulator`, `accumulator-scope`, `accumulator-point`, `merge-kind`,
+/// `statement-order`, `dependence`, `missing-accumulator`, `accumulator-scope`, `accumulator-point`, `merge-kind`, `merge-level`,
 /// `shared-reduction`, `region-order`, `load-order`,
 /// `unwritten-element`, `copied-buffer`, `unknown-buffer`, `local-escapes`, `local-scope`, `wrong-space`, `wrong-layout`, `placed-twice`, `pool-memory`, `pool-overflow`,
 /// `shared-memory`, `reuse-escapes`, `reuse-type`, `reuse-life`, `reuse-points`, `unordered-store`, `unordered-scan`,

@@ -1,4 +1,6 @@
 //! Lowers the accumulators of reductions and scans to memory with an element for each running value.
+//!
+//! What the threads of a level have combined is combined by [`super::merge`].
 
 use super::{Builder, Env, space_of};
 use litz_analysis::footprint::Shape;
@@ -15,13 +17,13 @@ pub(super) struct Accumulator {
     /// Position of the reduction in the nest's body.
     pub(super) inst: usize,
     /// What values are combined by, and positions chosen by.
-    op: ReduceOp,
+    pub(super) op: ReduceOp,
     pub(super) mem: Mem,
     /// Position of the best value, for an arg-reduction.
     pub(super) at: Option<Mem>,
-    /// How many loops over levels are around the declaration.
-    levels: usize,
-    shape: Shape,
+    /// How many loops and branches are around the declaration.
+    pub(super) depth: usize,
+    pub(super) shape: Shape,
 }
 
 impl Accumulator {
@@ -99,11 +101,11 @@ impl<'a> Builder<'a> {
         let nest = nest.ok_or_else(|| self.error(format!("no nest {name}")))?;
         let shape = self.shapes.get(&std::ptr::from_ref(local)).cloned();
         let shape = shape.ok_or_else(|| self.error(format!("{name} has no accumulators here")))?;
-        Ok(self.declare(nest, &shape, space_of(local.space), env.levels.len()))
+        Ok(self.declare(nest, &shape, space_of(local.space), env.path.len()))
     }
 
     /// Memory for the accumulators of a nest.
-    fn declare(&mut self, nest: &Nest, shape: &Shape, space: Space, levels: usize) -> Vec<Accumulator> {
+    fn declare(&mut self, nest: &Nest, shape: &Shape, space: Space, depth: usize) -> Vec<Accumulator> {
         let mut accumulators = Vec::new();
         for (inst, op) in nest.body.iter().map(|inst| &inst.op).enumerate() {
             let (op, value, is_arg) = match op {
@@ -125,47 +127,9 @@ impl<'a> Builder<'a> {
             let mem = self.local(&format!("{}_acc{inst}", nest.name), ty, shape.sizes(), space);
             let at = is_arg
                 .then(|| self.local(&format!("{}_at{inst}", nest.name), Dtype::I64, shape.sizes(), space));
-            accumulators.push(Accumulator { inst, op, mem, at, levels, shape: shape.clone() });
+            accumulators.push(Accumulator { inst, op, mem, at, depth, shape: shape.clone() });
         }
         accumulators
-    }
-
-    /// Combines the accumulators that are declared innermost with those declared next around.
-    fn merge(
-        &mut self,
-        nest: &'a Nest,
-        leaf: &'a Leaf,
-        env: &Env<'a>,
-        out: &mut Vec<Stmt>,
-    ) -> Result<(), Diag> {
-        let mut around = env.accumulators.iter().rev().filter(|(name, _)| *name == nest.name);
-        let (Some((_, blocks)), Some((_, totals))) = (around.next(), around.next()) else {
-            return Err(self.error(format!("{} merges accumulators before their init", nest.name)));
-        };
-        let guards = self.guards(leaf, nest, env)?;
-        // Each declaration has an accumulator for each reduction of the nest, in the order of its body.
-        for (block, total) in blocks.iter().zip(&**totals) {
-            let InstOp::Reduce(op, _) = nest.body[block.inst].op else {
-                return Err(self.error(format!("{}: positions and scans cannot be merged", nest.name)));
-            };
-            let val = self.value(self.kernel.mems[block.mem].dtype);
-            let from = block.index(leaf, &env.facts);
-            let guard = block.guard_of(leaf, &guards);
-            let other = op.identity(self.kernel.mems[block.mem].dtype);
-            out.push(Stmt::Act(Act::Let { val, op: Op::Load { mem: block.mem, index: from, guard, other } }));
-            let (index, guard) = (total.index(leaf, &env.facts), total.guard_of(leaf, &guards));
-            // Iterations of loops over levels combine at once.
-            let atomic = env.levels.len() > total.levels;
-            out.push(Stmt::Act(Act::Store {
-                mem: total.mem,
-                index,
-                value: val,
-                combine: Some(op),
-                guard,
-                atomic,
-            }));
-        }
-        Ok(())
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) struct Run<'a, 'e> {
     pub(super) locals: &'e [Held],
     pub(super) facts: &'e Facts,
     /// The loops around that are over levels of the machine.
-    levels: &'e [Axis],
+    levels: Vec<Axis>,
     /// Guards for axes no loop keeps in range.
     guard: Vec<Rel>,
     values: HashMap<loops::Val, Val>,
@@ -89,7 +89,7 @@ impl<'a> Builder<'a> {
             accumulators,
             locals: &env.locals,
             facts: &env.facts,
-            levels: &env.levels,
+            levels: env.levels().collect(),
             guard,
             values: HashMap::new(),
             renamed: HashMap::new(),
@@ -334,7 +334,7 @@ impl<'a> Builder<'a> {
             let mut bound = run.leaf.bind.iter().filter(|bind| bind.1.has_sym(axis.var)).peekable();
             axis.extent.is_one() || bound.peek().is_some() && bound.all(|bind| !colliding.contains(&bind.0))
         };
-        !self.plan.grid.iter().chain(run.levels).all(is_apart)
+        !self.plan.grid.iter().chain(&run.levels).all(is_apart)
     }
 
     /// Checks an index that was computed from data, under a name that no other leaf gives.

@@ -1,6 +1,6 @@
 //! Lowers the loops and conditions of a plan's tree to those of the kernel.
 
-use super::{Builder, Env};
+use super::{Around, Builder, Env};
 use litz_ir::Diag;
 use litz_ir::kernel::{Loop, LoopKind, Stmt};
 use litz_ir::loops::Axis;
@@ -77,13 +77,11 @@ impl<'a> Builder<'a> {
         };
         let mut inner = env.clone();
         inner.enter(axis);
-        // Iterations of a chain combine into the same elements one after another, between `await turn` and `pass turn`.
-        if kind.level().is_some() && kind != LoopKind::Chain {
-            inner.levels.push(axis);
-        }
+        inner.path.push(Around::Loop(kind, axis));
         let mut stmts = Vec::new();
         self.block(body, &inner, &mut stmts)?;
-        out.push(Stmt::Loop(Loop { kind, var: axis.var, extent: axis.extent, body: stmts }));
+        let inner = Stmt::Loop(Loop { kind, var: axis.var, extent: axis.extent, body: stmts });
+        self.meet(env.path.len(), inner, out);
         Ok(())
     }
 
@@ -102,6 +100,7 @@ impl<'a> Builder<'a> {
         }
         let mut body = |trees: &'a [Tree], cond: Rel| {
             let (mut inner, mut stmts) = (env.clone(), Vec::new());
+            inner.path.push(Around::Branch);
             if inner.facts.assume(cond) {
                 self.block(trees, &inner, &mut stmts)?;
             }

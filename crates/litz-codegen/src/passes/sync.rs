@@ -149,8 +149,7 @@ impl Barriers {
             }
             match stmt {
                 Stmt::Loop(inner) if inner.kind.level().is_none() => {
-                    let stmt = self.repeated(inner, meeting, &mut flow);
-                    out.push(stmt);
+                    self.repeated(inner, meeting, &mut flow, &mut out);
                 }
                 Stmt::If { cond, then, other } => {
                     // One barrier serves both bodies, and what is behind them.
@@ -211,13 +210,26 @@ impl Barriers {
     }
 
     /// A loop that all threads run together.
-    fn repeated(&self, mut inner: Loop, meeting: Sync, flow: &mut Flow) -> Stmt {
-        let before = flow.pending.clone();
-        let (mut body, mut inside) = self.block(std::mem::take(&mut inner.body), meeting, before);
-        // Behind the end of an iteration is the beginning of the next.
-        if self.conflict(&inside.pending, &inside.head) {
-            body.push(Stmt::Act(Act::Sync(meeting)));
-            inside.meet();
+    fn repeated(&self, mut inner: Loop, meeting: Sync, flow: &mut Flow, out: &mut Vec<Stmt>) {
+        let body = std::mem::take(&mut inner.body);
+        let repeat = |before: Vec<Access>| {
+            let (mut body, mut inside) = self.block(body.clone(), meeting, before);
+            // Behind the end of an iteration is the beginning of the next.
+            if self.conflict(&inside.pending, &inside.head) {
+                body.push(Stmt::Act(Act::Sync(meeting)));
+                inside.meet();
+            }
+            (body, inside)
+        };
+        let (mut body, mut inside) = repeat(flow.pending.clone());
+        if inside.has_barrier && meeting != Sync::Elect {
+            // One ahead of the loop, if no iteration waits for another.
+            let (other, alone) = repeat(Vec::new());
+            if !alone.has_barrier {
+                out.push(Stmt::Act(Act::Sync(meeting)));
+                flow.meet();
+                (body, inside) = (other, alone);
+            }
         }
         // Where it does not run, what was pending still is.
         let may_skip = inner.extent.as_int().is_none_or(|extent| extent < 1);
@@ -226,7 +238,7 @@ impl Barriers {
         }
         flow.join(inside);
         inner.body = body;
-        Stmt::Loop(inner)
+        out.push(Stmt::Loop(inner));
     }
 
     /// A meeting, where accesses that come next have to wait for pending ones.

@@ -163,6 +163,7 @@ impl Verifier<'_> {
                 let message = format_args!("{place}: only combining stores to what others see are atomic");
                 let is_seen = mem.index() < self.kernel.params || !self.around.is_empty();
                 self.report.check(!atomic || (combine.is_some() && is_seen), "atomic-store", message);
+                self.atomic(*atomic, *combine, *mem, &place);
             }
             Stmt::Act(Act::MulAdd { mem, index, factors, guard }) => {
                 let place = format!("store to `{}`", self.mem_name(*mem));
@@ -319,6 +320,7 @@ impl Verifier<'_> {
         }
         let message = format_args!("{place}: only parameters are combined with atomically");
         self.report.check(!atomic || into.index() < self.kernel.params, "atomic-store", message);
+        self.atomic(*atomic, Some(*op), *into, &place);
         for (mem, index) in positions.iter().flatten().zip([index, first]) {
             self.element(*mem, index, &place);
             self.operand(*mem, Dtype::I64, &place);
@@ -329,6 +331,14 @@ impl Verifier<'_> {
             let is_best = matches!(op, ReduceOp::Max | ReduceOp::Min) && !atomic;
             self.report.check(is_best, "type-mismatch", message);
         }
+    }
+
+    /// Checks that an element that several combine with at once has one value, whoever comes first: sums and products of floats round.
+    fn atomic(&mut self, is_atomic: bool, combine: Option<ReduceOp>, mem: Mem, place: &str) {
+        let is_float = self.kernel.mems.get(mem).is_some_and(|data| data.dtype.is_float());
+        let rounds = is_float && matches!(combine, Some(ReduceOp::Sum | ReduceOp::Prod));
+        let message = format_args!("{place}: what floats add up to depends on who comes first");
+        self.report.check(!is_atomic || !rounds, "atomic-store", message);
     }
 
     fn dot(&mut self, Dot { by, mem, index, terms }: &Dot) {

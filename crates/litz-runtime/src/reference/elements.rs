@@ -31,7 +31,7 @@ impl Element {
         let is_seen = |old: &Access| old.time < since || clocks.is_before(old, new.range);
         let race = |list: &[Access]| list.iter().find(|old| !is_seen(old)).copied();
         let (reads, writes) = match touch {
-            Touch::Read | Touch::Fetch => (false, true),
+            Touch::Read | Touch::Fetch | Touch::Exchange => (false, true),
             Touch::Write => (true, true),
             Touch::Combine => (true, false),
         };
@@ -41,7 +41,7 @@ impl Element {
             .or_else(|| (self.arriving > 0).then_some(self.written))
             .or_else(|| (self.leaving > 0 && reads).then(|| self.read.last().copied().unwrap_or_default()));
         match touch {
-            Touch::Read | Touch::Fetch => add(&mut self.read, new, is_seen),
+            Touch::Read | Touch::Fetch | Touch::Exchange => add(&mut self.read, new, is_seen),
             Touch::Combine => add(&mut self.combined, new, is_seen),
             Touch::Write => self.written = new,
         }

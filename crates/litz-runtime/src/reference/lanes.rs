@@ -47,18 +47,20 @@ impl Machine<'_, '_> {
         let first = self.position(from)?;
         let mut parts = Vec::new();
         for lane in 0..(reduction.lanes * reduction.copies) as i64 {
-            let value = self.load_at(from.mem, first + lane)?;
-            let position = positions.map(|[_, places]| self.load_at(places, first + lane)).transpose()?;
+            let value = self.load_as(Touch::Exchange, from.mem, first + lane)?;
+            let position = positions
+                .map(|[_, places]| self.load_as(Touch::Exchange, places, first + lane))
+                .transpose()?;
             parts.push((value, position.unwrap_or(0) as i64));
         }
         let total = reduction.total(&parts);
         let index = self.position(into)?;
         let [reads, writes] = match reduction.atomic {
             true => [Touch::Combine; 2],
-            false => [Touch::Read, Touch::Write],
+            false => [Touch::Fetch, Touch::Write],
         };
         let old = cast(into.dtype, *ty, self.load_as(reads, into.mem, index)?);
-        let old_position = positions.map(|[at, _]| self.load_at(at, index)).transpose()?;
+        let old_position = positions.map(|[at, _]| self.load_as(reads, at, index)).transpose()?;
         let (value, position) = reduction.combined((old, old_position.unwrap_or(0) as i64), total);
         self.store_as(writes, into.mem, index, cast(*ty, into.dtype, value))?;
         match positions {

@@ -7,6 +7,7 @@ use super::races::Touch;
 use super::run::{Fault, Machine};
 use super::threads::ThreadRange;
 use super::transfers::Copy;
+use litz_ir::target::Level;
 
 impl Machine<'_, '_> {
     /// Whether the threads that run store to a memory: each to registers of its own, the first of a team to what others see.
@@ -29,7 +30,8 @@ impl Machine<'_, '_> {
             Some(Seen::All | Seen::Block) => {
                 // What a store combines with, the thread reads that stores.
                 let here = &self.state.here;
-                let range = if touch == Touch::Read { here.current() } else { here.team().alone() };
+                let reads = matches!(touch, Touch::Read | Touch::Exchange);
+                let range = if reads { here.current() } else { here.team().alone() };
                 self.touch_by(range, touch, mem, index)
             }
         }
@@ -52,7 +54,7 @@ impl Machine<'_, '_> {
         let range = match touch {
             // What lanes combine, all of the warp have.
             Touch::Combine => self.state.here.outer(),
-            Touch::Read | Touch::Fetch | Touch::Write => self.state.here.owner(touch),
+            Touch::Read | Touch::Fetch | Touch::Exchange | Touch::Write => self.state.here.owner(touch),
         };
         let new = self.access(range);
         let state = &mut *self.state;
@@ -66,6 +68,11 @@ impl Machine<'_, '_> {
             return Ok(());
         }
         let is_stored = owner.time >= state.since;
+        // Lanes of a warp may see each other's.
+        let all = owner.range.join(range);
+        if touch == Touch::Exchange && all.around(Level::Warp).contains(all) {
+            return Ok(());
+        }
         let is_others = match &state.stored {
             Some(stored) if !is_stored => stored[local][index],
             _ => is_stored && !owner.range.contains(range),

@@ -6,6 +6,8 @@ pub(super) enum Touch {
     Read,
     /// A read of what a store combines with.
     Fetch,
+    /// A read of what a lane of the warp has, which may be another.
+    Exchange,
     Write,
     /// A combining store that is atomic: others may combine into the element, too.
     Combine,
@@ -56,7 +58,7 @@ impl Traces {
         let Some(trace) = self.elements.get_mut(mem).and_then(|mem| mem.get_mut(at)) else { return true };
         let is_others = |who: u32| who != NOBODY && who != point;
         let (slot, races) = match touch {
-            Touch::Read | Touch::Fetch => {
+            Touch::Read | Touch::Fetch | Touch::Exchange => {
                 (&mut trace.read, is_others(trace.written) || is_others(trace.combined))
             }
             Touch::Write => {
