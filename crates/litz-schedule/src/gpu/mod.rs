@@ -1,7 +1,8 @@
 //! Lists the families of kernels for GPUs.
 //!
-//! Threads take points each. Nests whose points depend on each other along every axis, scatters and regions run in order on one thread.
+//! Threads take points each, and warps or blocks take rows that are reduced. Nests whose points depend on each other along every axis, scatters and regions run in order on one thread.
 
+mod rows;
 mod threads;
 
 use litz_analysis::contraction::Columns;
@@ -11,6 +12,7 @@ use crate::context::Cx;
 use crate::draft::{Draft, Machine};
 use crate::in_order::InOrder;
 use crate::join::alone;
+use rows::Rows;
 use threads::Threads;
 
 /// The families for GPUs.
@@ -24,6 +26,9 @@ impl Machine for Gpus {
     fn alone(&self, cx: &Cx<'_>, s: usize) -> Draft {
         let info = &cx.deps.stmts[s];
         let group = alone(cx, s);
+        if rows::reduces_rows(cx, s, &group) {
+            return Draft::new(group, info.at_load, Rows);
+        }
         match group.outer.iter().any(|axis| !axis.extent.is_one()) {
             true => Draft::new(group, info.at_load, Threads),
             false => InOrder::nest(cx, s),

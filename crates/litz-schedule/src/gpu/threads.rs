@@ -3,6 +3,7 @@
 //! Neighbouring threads take neighbouring elements: the axis along which memory is contiguous goes to the threads of a block, or to the
 //! lanes of warps that take a row each where it is short. It is the plan of what no other family takes.
 
+use super::rows;
 use crate::context::Cx;
 use crate::cost::{ceil_div, size};
 use crate::draft::{Draft, Family, Planned, Relation, Traits};
@@ -46,7 +47,7 @@ impl Family for Threads {
         let has_own = |member: &Member| own_axes(nest(cx.loops, member.stmt), member).next().is_some();
         match is_same && !joined.members.iter().any(has_own) {
             true => Ok(draft.with(joined)),
-            false => Err(NoFuse::OtherPoints),
+            false => rows::take(cx, draft, s),
         }
     }
 

@@ -1,0 +1,347 @@
+//! Plans kernels that take rows: each row is a warp's, or a block's where it is long, and its elements go to the threads in turn.
+//!
+//! What follows goes on at the same rows, a reduction or at each element: softmax and norms are one kernel. A value of a row, such as its
+//! largest number, every thread of the row has. An element that a thread hands on to itself stays in its registers; what others read
+//! is in shared memory, and then a row is a block's.
+//!
+//! ```text
+//! parallel i_block in ceildiv(n, 8) {
+//!   warp i_in in 8 {
+//!     lane l in 32 { for c in ceildiv(p, 32) { most.update [i = 8*i_block + i_in, j = 32*c + l] }; most.merge [..] }
+//!     most.final [..]
+//!     lane l in 32 { for c in ceildiv(p, 32) { share [i = 8*i_block + i_in, j = 32*c + l] } }
+//!   }
+//! }
+//! ```
+
+use crate::axes::variable;
+use crate::context::Cx;
+use crate::cost::{ceil_div, points, size};
+use crate::cut::nested;
+use crate::draft::{Draft, Family, Planned, Relation, Traits};
+use crate::group::{Group, Member, beside_axes, shared_axes};
+use crate::join::{align_members, join};
+use crate::nest;
+use crate::no_fuse::NoFuse;
+use litz_analysis::access::{Stride, accesses, bound_places, stride, substitute};
+use litz_analysis::align::DomainMap;
+use litz_ir::loops::{Axis, Buf, Nest};
+use litz_ir::schedule::{Holds, KernelPlan, Layout, Leaf, Local, LocalSpace, LoopKind, Part, Tree};
+use litz_ir::target::{Gpu, Level, Target};
+use litz_sym::{Expr, Sym};
+
+/// Elements of a row that a warp takes, at most: 32 for each lane.
+const WARP_ROW: i64 = 1024;
+
+/// Elements of a row from which threads share it: fewer one thread takes as fast as many combine them.
+const LEAST_ROW: i64 = 32;
+
+/// Warps of a block, each with a row.
+const WARPS: i64 = 8;
+
+/// Threads of a block that has a row to itself, at most.
+const THREADS: i64 = 256;
+
+/// Elements of a row that a thread keeps in registers, at most.
+const KEPT: i64 = 32;
+
+/// Buffers of which a thread keeps elements in registers, at most.
+const MOST_KEPT: i64 = 4;
+
+/// Rows that warps or blocks take.
+#[derive(Debug)]
+pub struct Rows;
+
+impl Family for Rows {
+    fn traits(&self) -> Traits {
+        Traits { passes_on: false, shares_launch: false, overwrites: false }
+    }
+
+    fn take(&self, cx: &Cx<'_>, draft: &Draft, s: usize, relation: Relation) -> Result<Draft, NoFuse> {
+        match relation {
+            Relation::Behind => take(cx, draft, s),
+            Relation::Beside | Relation::Aligned => Err(NoFuse::OtherShape),
+        }
+    }
+
+    fn is_dissolvable(&self) -> bool {
+        true
+    }
+
+    fn plan(&self, cx: &Cx<'_>, group: &Group) -> Option<Planned> {
+        Some(plan(cx, group, &team(cx, group)?).into())
+    }
+}
+
+/// Whether threads share the rows that a nest reduces: they lie in memory side by side.
+pub fn reduces_rows(cx: &Cx<'_>, s: usize, group: &Group) -> bool {
+    let own = nest(cx.loops, s);
+    let reduced = points(&cx.loops.facts, &own.reduced);
+    let is_one_way = own.scanned().next().is_none() && cx.deps.stmts[s].ordered.is_empty();
+    own.reduces() && is_one_way && reduced >= LEAST_ROW && team(cx, group).is_some() && {
+        let row = row_of(cx, own, &own.reduced);
+        let places = bound_places(cx.loops, own, &[], &own.facts(&cx.loops.facts));
+        let weight = |var: Sym| places.iter().filter(|place| stride(place.1, var) == Stride::Unit).count();
+        let rows = own.axes.iter().map(|axis| (weight(axis.var), size(&cx.loops.facts, axis.extent)));
+        // Columns side by side go to threads as they are, if there are enough of them.
+        row.is_some_and(|row| {
+            rows.filter(|row| row.1 > 1)
+                .all(|(beside, count)| weight(row.var) >= beside || count < i64::from(Gpu::LANES))
+        })
+    }
+}
+
+/// The draft with a statement that goes on at its rows.
+pub fn take(cx: &Cx<'_>, draft: &Draft, s: usize) -> Result<Draft, NoFuse> {
+    let group = &draft.group;
+    let mut map = DomainMap::default();
+    align_members(cx, group, s, &group.outer, &mut map);
+    let joined = join(cx, group, s, map, false)?;
+    let rows = |group: &Group| points(&cx.loops.facts, &group.outer);
+    let own = nest(cx.loops, s);
+    let is_in_order = own.scanned().next().is_some() || !cx.deps.stmts[s].ordered.is_empty();
+    // Rows of what the draft has already, unless it has points alone: then the rows are those that the statement reduces.
+    let is_same = joined.outer.len() == group.outer.len();
+    let begins = !is_same && draft.family::<Rows>().is_none() && own.reduces();
+    if is_in_order || !(is_same || begins) || begins && points(&cx.loops.facts, &own.reduced) < LEAST_ROW {
+        return Err(NoFuse::OtherPoints);
+    }
+    let Target::Gpu(gpu) = cx.target else { return Err(NoFuse::OtherShape) };
+    if rows(&joined) * 4 < i64::from(gpu.units) && rows(&joined) < rows(group) {
+        return Err(NoFuse::LessParallel);
+    }
+    if crate::join::overwrites(cx, group, s) || team(cx, &joined).is_none() {
+        return Err(NoFuse::OtherPoints);
+    }
+    Ok(Draft { family: std::sync::Arc::new(Rows), ..draft.with(joined) })
+}
+
+/// Who takes a row.
+struct Team {
+    /// Lanes of a warp, or threads of a block.
+    level: Level,
+    width: i64,
+    /// Buffers that only members touch, with where they are.
+    locals: Vec<(Buf, LocalSpace)>,
+}
+
+/// The team of the rows of a group. None where it would keep more than registers hold.
+fn team(cx: &Cx<'_>, group: &Group) -> Option<Team> {
+    let Target::Gpu(gpu) = cx.target else { return None };
+    let facts = &cx.loops.facts;
+    let rows = group.members.iter().filter_map(|member| spread(cx, member));
+    let longest = rows.map(|row| size(facts, row.extent)).max().unwrap_or(1);
+    let is_inside = |s: &usize| group.members.iter().any(|member| member.stmt == *s);
+    let (mut locals, mut shared, mut kept): (Vec<(Buf, LocalSpace)>, i64, i64) = (Vec::new(), 0, 0);
+    for buf in group.members.iter().flat_map(|member| &cx.deps.stmts[member.stmt].writes).copied() {
+        let is_declared = locals.iter().any(|local| local.0 == buf);
+        if is_declared || cx.deps.escapes[buf] || !cx.deps.users[buf].iter().all(is_inside) {
+            continue;
+        }
+        let bytes =
+            elements_of(cx, group, buf).map(|elements| elements * cx.loops.bufs[buf].dtype.size() as i64);
+        let place = match (passed(cx, group, buf), bytes) {
+            (Passed::Row, _) => LocalSpace::Register,
+            (Passed::Elements(count), _) if count <= KEPT * THREADS => {
+                kept += 1;
+                LocalSpace::Register
+            }
+            (Passed::Elements(_) | Passed::Others, Some(bytes)) if shared + bytes <= gpu.shared_bytes / 2 => {
+                shared += bytes;
+                LocalSpace::Shared
+            }
+            // What has no place in the kernel stays in global memory.
+            (Passed::Elements(_) | Passed::Others, _) => continue,
+        };
+        locals.push((buf, place));
+    }
+    let lanes = i64::from(Gpu::LANES);
+    let team = match longest <= WARP_ROW && shared == 0 {
+        true => Team { level: Level::Lane, width: lanes, locals },
+        false => {
+            Team { level: Level::Thread, width: (ceil_div(longest, lanes) * lanes).min(THREADS), locals }
+        }
+    };
+    (kept <= MOST_KEPT).then_some(team)
+}
+
+/// Elements of a buffer that are stored at each row. None where that is known at run time alone.
+fn elements_of(cx: &Cx<'_>, group: &Group, buf: Buf) -> Option<i64> {
+    let writers = group.members.iter().filter(|member| cx.deps.stmts[member.stmt].writes.contains(&buf));
+    writers.map(|member| own_points(cx, member)).try_fold(0, |most, own| Some(i64::max(most, own?)))
+}
+
+/// How members pass a buffer on.
+enum Passed {
+    /// One value of a row.
+    Row,
+    /// So many elements of a row, each to the thread that stored it.
+    Elements(i64),
+    /// To other threads.
+    Others,
+}
+
+fn passed(cx: &Cx<'_>, group: &Group, buf: Buf) -> Passed {
+    let place = Sym::new("row element");
+    let mut found: Option<(Vec<Expr>, Option<Expr>)> = None;
+    for member in &group.members {
+        let own = nest(cx.loops, member.stmt);
+        let row = spread(cx, member);
+        for access in accesses(own).filter(|access| access.buf == buf) {
+            let index: Vec<Expr> = access
+                .index
+                .iter()
+                .map(|&e| cx.loops.facts.simplify(substitute(e, &member.bind)))
+                .map(|e| e.subst(&|sym| row.filter(|row| row.var == sym).map(|_| Expr::sym(place))))
+                .collect();
+            let extent = row.filter(|_| index.iter().any(|e| e.has_sym(place))).map(|row| row.extent);
+            // Further axes of the member would be elements of one thread, in no order of their own.
+            let has_more =
+                own.all_axes().any(|axis| member.is_own(axis) && index.iter().any(|e| e.has_sym(axis.var)));
+            let is_same = found.as_ref().is_none_or(|found| *found == (index.clone(), extent));
+            if has_more || !is_same {
+                return Passed::Others;
+            }
+            found = Some((index, extent));
+        }
+    }
+    match found.and_then(|found| found.1) {
+        None => Passed::Row,
+        Some(extent) => extent.as_int().map_or(Passed::Others, Passed::Elements),
+    }
+}
+
+/// Elements that a member has at each row. None where that is known at run time alone.
+fn own_points(cx: &Cx<'_>, member: &Member) -> Option<i64> {
+    let own = nest(cx.loops, member.stmt).axes.iter().filter(|axis| member.is_own(axis));
+    own.map(|axis| axis.extent.as_int()).try_fold(1i64, |all, own| all.checked_mul(own?))
+}
+
+/// The axis of a member whose points threads share: of those that it reduces, or else of its own, the one along which most lies in memory
+/// side by side.
+fn spread(cx: &Cx<'_>, member: &Member) -> Option<Axis> {
+    let own = nest(cx.loops, member.stmt);
+    let axes: Vec<Axis> = match own.reduces() {
+        true => own.reduced.clone(),
+        false => own.axes.iter().filter(|axis| member.is_own(axis)).copied().collect(),
+    };
+    row_of(cx, own, &axes)
+}
+
+fn row_of(cx: &Cx<'_>, own: &Nest, axes: &[Axis]) -> Option<Axis> {
+    let places = bound_places(cx.loops, own, &[], &own.facts(&cx.loops.facts));
+    let weight =
+        |axis: &Axis| places.iter().filter(|place| stride(place.1, axis.var) == Stride::Unit).count();
+    let wide = |axis: &&Axis| size(&cx.loops.facts, axis.extent) > 1;
+    axes.iter().filter(wide).max_by_key(|axis| weight(axis)).or(axes.last()).copied()
+}
+
+fn plan(cx: &Cx<'_>, group: &Group, team: &Team) -> KernelPlan {
+    let name = |name: &str| beside_axes(cx.loops, group, name);
+    let shared = shared_axes(cx.loops, group, &group.facts(&cx.loops.facts), &|i| name(&format!("g{i}")));
+    let values: Vec<(Sym, Expr)> = shared.iter().flat_map(|merged| merged.parts.clone()).collect();
+    let mut grid: Vec<Axis> =
+        shared.iter().map(|merged| merged.axis).filter(|axis| !axis.extent.is_one()).collect();
+    let declared = team.locals.iter().map(|&(buf, space)| {
+        let holds = Holds::Buffer(cx.loops.bufs[buf].name.clone());
+        Tree::Local(Local { holds, space, layout: Layout::Dense })
+    });
+    let mut body: Vec<Tree> = declared.collect();
+    body.extend(group.members.iter().flat_map(|member| of_member(cx, member, &values, team)));
+    if team.level == Level::Lane {
+        let row = grid.pop();
+        let (inside, width) =
+            (name("row"), row.map_or(1, |row| size(&cx.loops.facts, row.extent).clamp(1, WARPS)));
+        let is_cut = row.is_some_and(|row| row.extent.as_int().is_none_or(|extent| extent > width));
+        let extent = match row {
+            Some(row) if !is_cut => row.extent,
+            Some(_) | None => Expr::int(width),
+        };
+        if let Some(row) = row {
+            let block = name(&format!("{}_block", row.var));
+            let value = if is_cut { Expr::sym(block) * width + Expr::sym(inside) } else { Expr::sym(inside) };
+            body.iter_mut().for_each(|tree| tree.replace(row.var, value));
+            grid.extend(is_cut.then(|| Axis { var: block, extent: row.extent.ceildiv(width) }));
+        }
+        let kind = LoopKind::Level(Level::Warp.into());
+        body = vec![Tree::Loop { kind, axis: Axis { var: inside, extent }, body }];
+    }
+    KernelPlan { name: String::new(), at_load: false, grid, grain: 1, persistent: None, body }
+}
+
+/// What the threads of a row do of a member.
+fn of_member(cx: &Cx<'_>, member: &Member, values: &[(Sym, Expr)], team: &Team) -> Vec<Tree> {
+    let own = nest(cx.loops, member.stmt);
+    let facts = own.facts(&cx.loops.facts);
+    let mut bind: Vec<(Sym, Expr)> =
+        member.bind.iter().map(|(axis, value)| (*axis, facts.simplify(substitute(*value, values)))).collect();
+    let kept = |axis: &&Axis| member.is_own(axis);
+    let outer: Vec<Axis> = own.axes.iter().filter(kept).copied().collect();
+    let row = spread(cx, member);
+    let mut at = 0;
+    let mut looped = |axis: &Axis| {
+        at += 1;
+        Axis { var: variable(cx.loops, &format!("p{}_{at}", member.stmt)), extent: axis.extent }
+    };
+    let is_row = |axis: &Axis| row.is_some_and(|row| row.var == axis.var);
+    let mut loops_of = |axes: &[Axis], bind: &mut Vec<(Sym, Expr)>| -> Vec<Axis> {
+        let beside: Vec<&Axis> = axes.iter().filter(|axis| !is_row(axis)).collect();
+        beside
+            .into_iter()
+            .map(|axis| {
+                let by = looped(axis);
+                bind.push((axis.var, Expr::sym(by.var)));
+                by
+            })
+            .collect()
+    };
+    let outside = loops_of(&outer, &mut bind);
+    let leaf = |part: Part, bind: &[(Sym, Expr)]| {
+        Tree::Leaf(Leaf {
+            nest: own.name.clone(),
+            part,
+            bind: bind.to_vec(),
+            masked: false,
+            block: None,
+            by: None,
+        })
+    };
+    let points = bind.clone();
+    let inside = loops_of(&own.reduced, &mut bind);
+    let spread_out = |part: Part, bind: &mut Vec<(Sym, Expr)>, more: Vec<Tree>| -> Vec<Tree> {
+        let Some(row) = row else { return [vec![leaf(part, bind)], more].concat() };
+        let [thread, turn] = ["t", "c"].map(|what| variable(cx.loops, &format!("{what}{}", member.stmt)));
+        let one_turn = row.extent.as_int().filter(|extent| *extent <= team.width);
+        let turns = Axis { var: turn, extent: row.extent.ceildiv(team.width) };
+        let value = match one_turn {
+            Some(_) => Expr::sym(thread),
+            None => Expr::sym(turn) * team.width + Expr::sym(thread),
+        };
+        bind.push((row.var, value));
+        let mut body = nested(vec![leaf(part, bind)], &inside);
+        if one_turn.is_none() {
+            let kind = match turns.extent.as_int() {
+                Some(turns) if turns <= KEPT => LoopKind::Unroll,
+                Some(_) | None => LoopKind::For,
+            };
+            body = vec![Tree::Loop { kind, axis: turns, body }];
+        }
+        body.extend(more);
+        let axis = Axis { var: thread, extent: one_turn.map_or(Expr::int(team.width), Expr::int) };
+        vec![Tree::Loop { kind: LoopKind::Level(team.level.into()), axis, body }]
+    };
+    let body = match own.reduces() {
+        true => {
+            let merge = leaf(Part::Merge, &points);
+            let mut body = spread_out(Part::Update, &mut bind, vec![merge]);
+            body.push(leaf(Part::Final, &points));
+            body
+        }
+        false => {
+            // All that a thread has of its own is in its loop.
+            let body = spread_out(Part::Whole, &mut bind, Vec::new());
+            return nested(body, &outside);
+        }
+    };
+    nested(body, &outside)
+}
