@@ -65,13 +65,14 @@ pub(crate) fn rule(def: &OpDef, node: &Node, graph: &Graph, parts: &Parts) -> Op
     if dtypes(node, values).any(|dtype| dtype == Dtype::C128) {
         return None;
     }
+    // Strides of a view are those of its operand's memory; where elements share it, nothing made of parts lies so.
+    let overlaps = |value: Value| matches!(&values[value].ty, Type::Tensor(ty) if is_overlapping(facts, ty));
+    if node.outputs.iter().flatten().any(|&value| overlaps(value)) {
+        return None;
+    }
     if matches!(def.rule, Rule::View) {
-        // Strides of a view are those of its operand's memory; where elements share it, nothing made of parts lies so.
         let is_made = node.args.first().and_then(Arg::as_value).is_some_and(|x| parts.contains_key(&x));
-        let overlaps =
-            |value: Value| matches!(&values[value].ty, Type::Tensor(ty) if is_overlapping(facts, ty));
-        let shares = node.outputs.iter().flatten().any(|&value| overlaps(value));
-        return (is_made && !shares).then_some(by_parts as DecomposeFn);
+        return is_made.then_some(by_parts as DecomposeFn);
     }
     if def.traits.complex == Complex::Copied {
         return dtypes(node, values).any(|dtype| dtype != Dtype::C64).then_some(convert as DecomposeFn);

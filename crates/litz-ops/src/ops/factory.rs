@@ -102,6 +102,8 @@ fn strided(cx: &mut InferCx<'_>, args: &Args<'_>, default: Option<Dtype>) -> Res
     if strides.len() != sizes.len() {
         return Err(args.bad("stride", "one stride for each size"));
     }
+    let negative = |_| args.bad("stride", "strides of at least 0");
+    strides.iter().try_for_each(|&stride| cx.require(Rel::ge(stride, 0), args.op()).map_err(negative))?;
     let dtype = args.dtype("dtype")?.or(default).unwrap_or(Dtype::F32);
     let ty = TensorType::strided(dtype, sizes, strides);
     let is_empty = ty.sizes.iter().any(|size| size.is_zero());

@@ -77,8 +77,7 @@ impl Family for Rows {
 pub fn reduces_rows(cx: &Cx<'_>, s: usize, group: &Group) -> bool {
     let own = nest(cx.loops, s);
     let reduced = points(&cx.loops.facts, &own.reduced);
-    let is_one_way = own.scanned().next().is_none() && cx.deps.stmts[s].ordered.is_empty();
-    own.reduces() && is_one_way && reduced >= LEAST_ROW && team(cx, group).is_some() && {
+    own.reduces() && !is_in_order(cx, s) && reduced >= LEAST_ROW && team(cx, group).is_some() && {
         let row = row_of(cx, own, &own.reduced);
         let places = bound_places(cx.loops, own, &[], &own.facts(&cx.loops.facts));
         let weight = |var: Sym| places.iter().filter(|place| stride(place.1, var) == Stride::Unit).count();
@@ -91,6 +90,11 @@ pub fn reduces_rows(cx: &Cx<'_>, s: usize, group: &Group) -> bool {
     }
 }
 
+/// Whether points of a nest depend on each other, along any axis.
+fn is_in_order(cx: &Cx<'_>, s: usize) -> bool {
+    nest(cx.loops, s).scanned().next().is_some() || !cx.deps.stmts[s].ordered.is_empty()
+}
+
 /// The draft with a statement that goes on at its rows.
 pub fn take(cx: &Cx<'_>, draft: &Draft, s: usize) -> Result<Draft, NoFuse> {
     let group = &draft.group;
@@ -99,7 +103,7 @@ pub fn take(cx: &Cx<'_>, draft: &Draft, s: usize) -> Result<Draft, NoFuse> {
     let joined = join(cx, group, s, map, false)?;
     let rows = |group: &Group| points(&cx.loops.facts, &group.outer);
     let own = nest(cx.loops, s);
-    let is_in_order = own.scanned().next().is_some() || !cx.deps.stmts[s].ordered.is_empty();
+    let is_in_order = joined.members.iter().any(|member| is_in_order(cx, member.stmt));
     // Rows of what the draft has already, unless it has points alone: then the rows are those that the statement reduces.
     let is_same = joined.outer.len() == group.outer.len();
     let begins = !is_same && draft.family::<Rows>().is_none() && own.reduces();
@@ -156,7 +160,8 @@ fn team(cx: &Cx<'_>, group: &Group) -> Option<Team> {
         locals.push((buf, place));
     }
     let lanes = i64::from(Gpu::LANES);
-    let team = match longest <= WARP_ROW && shared == 0 {
+    let has_shared = locals.iter().any(|local| local.1 == LocalSpace::Shared);
+    let team = match longest <= WARP_ROW && !has_shared {
         true => Team { level: Level::Lane, width: lanes, locals },
         false => {
             Team { level: Level::Thread, width: (ceil_div(longest, lanes) * lanes).min(THREADS), locals }
