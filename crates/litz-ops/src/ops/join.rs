@@ -223,13 +223,13 @@ fn combinations(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     let mut counts: Vec<i64> = (0..=length).rev().map(|count| count as i64).collect();
     for _ in 1..width {
         let (total, mut parts, mut begun) = (counts[0], Vec::new(), vec![0; length + 1]);
-        for first in 0..length {
-            begun[first] = counts.get(first + skip).copied().unwrap_or(0);
-            if begun[first] == 0 {
+        for (first, begun) in begun.iter_mut().enumerate().take(length) {
+            *begun = counts.get(first + skip).copied().unwrap_or(0);
+            if *begun == 0 {
                 continue;
             }
-            let count = int(begun[first]);
-            let start = int(total - begun[first]);
+            let count = int(*begun);
+            let start = int(total - *begun);
             let rest = r.call("aten.narrow.default", [Arg::Value(rows), int(0), start, count.clone()])?;
             let own =
                 r.call("aten.narrow.default", [Arg::Value(column), int(0), int(first as i64), int(1)])?;
