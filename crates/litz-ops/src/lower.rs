@@ -504,7 +504,7 @@ impl<'a> Lower<'a> {
         InferCx { table, values: &self.graph.values, facts: &mut self.loops.facts, device }
     }
 
-    /// What an operator of [`Layout::Reads`](crate::Layout::Reads) sees of a tensor: the buffer behind it and the first element's place there. The tensor is
+    /// What an operator of [`Layout::Reads`] sees of a tensor: the buffer behind it and the first element's place there. The tensor is
     /// copied first when its elements do not lie where its type's strides say.
     pub fn storage(&mut self, tensor: Tensor<'_>) -> Result<(Buf, Expr), OpError> {
         let access = self.access(tensor)?;

@@ -99,7 +99,7 @@ pub enum Devices {
     Of(&'static str),
 }
 
-/// How an operator on complex numbers is computed, where that is not by rules for their parts ([`crate::complex`]).
+/// How an operator on complex numbers is computed, where that is not by rules for their parts (`complex.rs`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Complex {
     /// By a rule, if there is one; a view moves them as they are.
