@@ -31,6 +31,17 @@ TOLERANCES = {
 }
 
 
+class Call(torch.nn.Module):
+    """A function as a module, which PyTorch exports."""
+
+    def __init__(self, f):
+        super().__init__()
+        self.f = f
+
+    def forward(self, *args):
+        return self.f(*args)
+
+
 def each(**functions):
     """Runs a test once for each of the functions, which it takes as `f`."""
     return pytest.mark.parametrize("f", functions.values(), ids=functions.keys())

@@ -2,19 +2,11 @@
 
 import pytest
 import torch
+from checks import Call
 
 import litz
 
 NAN = float("nan")
-
-
-class Call(torch.nn.Module):
-    def __init__(self, f):
-        super().__init__()
-        self.f = f
-
-    def forward(self, *args):
-        return self.f(*args)
 
 
 def run(f, *inputs, dynamic_shapes=None):

@@ -2,21 +2,12 @@
 
 import pytest
 import torch
-from checks import each
+from checks import Call, each
 from torch import fft, randn
 
 import litz
 
 HANN = torch.hann_window(8)
-
-
-class Call(torch.nn.Module):
-    def __init__(self, f):
-        super().__init__()
-        self.f = f
-
-    def forward(self, *args):
-        return self.f(*args)
 
 
 def check(f, *args, dynamic=None):

@@ -4,20 +4,12 @@ import numpy
 import pytest
 import torch
 import torch.nn.functional as F
+from checks import Call
 
 import litz
 
 X = torch.rand(50, 40)
 LARGE = torch.zeros(200, 200)
-
-
-class Call(torch.nn.Module):
-    def __init__(self, f):
-        super().__init__()
-        self.f = f
-
-    def forward(self, *args):
-        return self.f(*args)
 
 
 def exported(f, *args):
