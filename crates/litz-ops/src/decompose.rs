@@ -246,6 +246,14 @@ impl Rewriter<'_> {
         self.call_as(op, args, Vec::new())
     }
 
+    /// Refuses what would take so many more operators than may be written out: to ask before they are prepared.
+    pub fn room_for(&self, operators: usize) -> Result<(), OpError> {
+        let is_few = self.nodes.len().checked_add(operators).is_some_and(|all| all <= MAX_NODES);
+        is_few
+            .then_some(())
+            .ok_or_else(|| self.args().unsupported(&format!("what takes more than {MAX_NODES} operators")))
+    }
+
     /// Applies an operator with one result whose size data decides: `ty` says what the sizes are called.
     pub fn stated(
         &mut self,
@@ -264,9 +272,7 @@ impl Rewriter<'_> {
         args: impl IntoIterator<Item = Arg>,
         stated: Vec<Type>,
     ) -> Result<Vec<Option<Value>>, OpError> {
-        if self.nodes.len() >= MAX_NODES {
-            return Err(self.args().unsupported(&format!("what takes more than {MAX_NODES} operators")));
-        }
+        self.room_for(1)?;
         let schema = self.table.lookup(op).ok_or_else(|| OpError::missing(op))?;
         let mut args: Vec<Arg> = args.into_iter().collect();
         let defaults = schema.args.iter().skip(args.len()).map(|a| a.default.clone().unwrap_or(Arg::None));

@@ -218,9 +218,14 @@ fn combinations(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
         return Ok(vec![r.nothing(dtype)?]);
     }
     let column = reshape(r, x, [Expr::int(length as i64), Expr::one()])?;
+    if width == 1 {
+        return Ok(vec![r.call("aten.clone.default", [Arg::Value(column), CONTIGUOUS])?]);
+    }
+    // Each element begins rows of its own.
+    r.room_for(length)?;
     // How many rows begin at each position or behind it: they are the last ones.
     let mut rows = column;
-    let mut counts: Vec<i64> = (0..=length).rev().map(|count| count as i64).collect();
+    let mut counts: Vec<i64> = (0..=length as i64).rev().collect();
     for _ in 1..width {
         let (total, mut parts, mut begun) = (counts[0], Vec::new(), vec![0; length + 1]);
         for (first, begun) in begun.iter_mut().enumerate().take(length) {
