@@ -244,7 +244,7 @@ class Half(torch.autograd.Function):
 
     @staticmethod
     def backward(context, gradient):
-        return torch.linalg.eigvals(gradient.view(2, 2)).real.sum() * gradient
+        return torch.histogramdd(gradient.view(4, 1), [2]).hist.sum() * gradient
 
 fast = torch.compile(lambda x: Half.apply(x) + 1, backend=litz.dynamo.backend, options={"fallback": "error"})
 x = torch.rand(4, requires_grad=True)
@@ -255,7 +255,7 @@ for _ in range(2):
         y.sum().backward(retain_graph=True)
         raise AssertionError("no error")
     except litz.UnsupportedError as error:
-        assert "eig" in str(error), error
+        assert "histogramdd" in str(error), error
 """
     assert run(part("half", program), tmp_path)["half"].saved == 0
 
