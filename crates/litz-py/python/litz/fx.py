@@ -405,6 +405,8 @@ class _Converter(Writer):
         args, at = list(node.args), OFFSETS[node.target]
         if self.viewed[args[0]] in self.copied:
             raise NotConverted("the memory of an input whose strides no size gives")
+        if _is_outside(val(self.viewed[args[0]]), val(args[0]), args, at):
+            raise NotConverted("elements behind the last one of a tensor")
         if at >= len(args) or args[at] is None or "storage_offset" in node.kwargs:
             if node.kwargs.get("storage_offset") is not None:
                 raise NotConverted(f"{node.target} with an offset by name")
@@ -572,6 +574,18 @@ class _Converter(Writer):
             return ("view", of, *layout, number(value.storage_offset() - origin.storage_offset()))
         offset = value.storage_offset() * value.itemsize - origin.storage_offset() * origin.itemsize
         return ("view", of, *layout, number(offset), ("constant", value.dtype))
+
+
+def _is_outside(base, tensor, args, at) -> bool:
+    """Whether elements with the sizes and strides before the position `at` of some arguments, and the offset there, or else that of `tensor`, are known
+    to reach behind the last element of the tensor `base`. In the memory of an argument there may be more, of which nothing is known.
+    """
+    number = lambda value: val(value) if isinstance(value, torch.fx.Node) else value
+    sizes, strides = ([*map(number, args[position])] for position in (at - 2, at - 1))
+    offset = number(args[at]) if at < len(args) and args[at] is not None else tensor.storage_offset()
+    last = lambda sizes, strides: sum((size - 1) * stride for size, stride in zip(sizes, strides))
+    behind = offset + last(sizes, strides) > base.storage_offset() + last(base.shape, base.stride())
+    return all(statically_known_true(size > 0) for size in (*sizes, *base.shape)) and statically_known_true(behind)
 
 
 def _shape_env(module):

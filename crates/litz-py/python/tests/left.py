@@ -9,6 +9,7 @@ RIGHTLY = {
     r"elements of type torch\.(complex32|quint|qint|uint1|uint2|uint3|uint4|bits)": "types of elements that Litz does not have",
     r"an input with a pending conjugation or negation that is written or returned": "its elements are not those in its memory",
     r"error\[unsupported\]: aten\.as_strided.*: a tensor with gaps between its elements": "no text says what lies between the elements of an input",
+    r"elements behind the last one of a tensor": "no text says what lies there, if anything does",
     r"error\[unsupported\]: aten\.as_strided_scatter.*: an operand that is a part of its storage": "what is written may lie beside the part",
     r".*, which changes what an input is, and not its elements": "the caller's tensor object is changed itself",
 }

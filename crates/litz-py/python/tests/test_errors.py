@@ -250,6 +250,7 @@ def cases(table):
     return pytest.mark.parametrize("case", table.values(), ids=[name.replace(" ", "-") for name in table])
 
 
+@pytest.mark.eager_graphs("elements behind the last one of a tensor")
 @cases(VALUES | NUMBERS | TYPES)
 def test_what_eager_refuses_raises(case):
     f, *args = case

@@ -282,6 +282,18 @@ def test_as_strided_counts_from_where_memory_begins(f, dynamic):
         same(memory, other)
 
 
+@pytest.mark.eager_graphs("elements behind the last one of a tensor")
+@pytest.mark.parametrize("dynamic", [False, True], ids=["fixed", "dynamic"])
+def test_memory_behind_an_input(dynamic):
+    """Nothing is known of it, but that eager mode refuses what is not there."""
+    f = lambda x: x.as_strided((4, 4), (4, 1)) + 1
+    memory = randn(16)
+    fast = compiled(f, dynamic=dynamic)
+    same(fast(memory[:12].view(4, 3)), f(memory[:12].view(4, 3)))
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        fast(randn(4, 3))
+
+
 @pytest.mark.eager_graphs("error.unsupported.: aten.as_strided", "the memory of an input whose strides no size gives")
 @each(
     of_a_row=lambda x: x[-1].as_strided((2,), (2,), 1) + 0,
