@@ -11,7 +11,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._subclasses import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
 
-from . import _litz, caching, counters, effects, flex, host, options as option, refusals, whole
+from . import _litz, caching, counters, effects, flex, hops, host, options as option, refusals, whole
 from .errors import CacheError, InternalError, LitzError, UnsupportedError
 from .function import FAKE, Function, Left, compiled_of, has_fake, warn
 from .fx import OFFSETS, convert, writes_to
@@ -31,6 +31,7 @@ def backend(module, example_inputs, *, mode=None, options=None, note=None):
     if has_fake(example_inputs, tracing and tracing.fake_mode):
         # Dynamo compiles once more for tensors of another type.
         return _left_to_pytorch(module, chosen, FAKE, note)
+    hops.without_hints(module)
     inside = effects.in_control_flow(module)
     if inside is not None:
         # AOTAutograd cannot trace it.

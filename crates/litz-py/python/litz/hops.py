@@ -16,6 +16,23 @@ CONTROL = {
 }
 
 
+
+def without_hints(module: torch.fx.GraphModule) -> None:
+    """Has Dynamo's graph, and those inside of it, call what they wrap in hints for other compilers. PyTorch's tracing of `hints_wrapper` takes no
+    sizes that are symbols, and gives no gradients.
+    """
+    for one in module.modules():
+        for node in [*one.graph.nodes] if isinstance(one, torch.fx.GraphModule) else ():
+            if isinstance(node.target, torch._ops.HigherOrderOperator) and node.target.name() == "hints_wrapper":
+                body, operands, *_ = node.args
+                with one.graph.inserting_before(node):
+                    call = one.graph.call_module(body.target, tuple(operands))
+                call.meta = node.meta
+                node.replace_all_uses_with(call)
+                one.graph.erase_node(node)
+                one.recompile()
+
+
 def write(writer, node) -> None:
     """Appends the lines of a node whose target is a higher-order operator. Raises `NotConverted` for those that Litz does not know."""
     name = node.target.name() if callable(getattr(node.target, "name", None)) else str(node.target)

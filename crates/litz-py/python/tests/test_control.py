@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from checks import BACKEND, check, compiled, counted, each, same, shapes
+from checks import BACKEND, check, compiled, counted, each, needs_litz, same, shapes
 from torch import nn, randn
 from torch._higher_order_ops import associative_scan, scan, while_loop
 
@@ -296,3 +296,47 @@ def test_a_compiled_module_is_saved_and_loaded(tmp_path):
     other = compiled(nn.Linear(4, 3))
     other.load_state_dict(torch.load(tmp_path / "weights.pt"))
     same(other(x), wanted)
+
+
+def hinted(body, *args):
+    return torch.ops.higher_order.hints_wrapper(body, args, {}, hints={"kernel": "fast"})
+
+
+@needs_litz
+@each(
+    one_result=lambda call, x, y: call(lambda x, y: x.sin() * y, x, y) + 1,
+    two_results=lambda call, x, y: call(lambda x, y: (x.sin() * y.sum(), y.relu()), x, y),
+    a_list=lambda call, x, y: call(lambda x: [x.exp(), x + 1], x)[1] * y,
+    one_after_the_other=lambda call, x, y: call(lambda x: x.exp(), call(lambda x, y: x @ y.t(), x, y)),
+    one_inside_of_another=lambda call, x, y: call(lambda x: call(lambda x: x.cos(), x.sin()) * 2, x + y),
+    of_a_number=lambda call, x, y: call(lambda x, n: x * n, x, 3) + y,
+    nobody_reads=lambda call, x, y: (call(lambda x: x.sin(), x), y * 2)[1],
+)
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("dynamic", [False, True], ids=["fixed", "dynamic"])
+def test_hints(f, sign, dynamic):
+    """Hints change nothing. PyTorch's tracing fails for sizes that are symbols, and has no gradients, as eager mode has none."""
+    x, y = (randn(3, 4).abs() * sign for _ in range(2))
+    with_hints, without = (lambda x, y: f(hinted, x, y)), (lambda x, y: f(lambda body, *args: body(*args), x, y))
+    fast = compiled(with_hints, dynamic=dynamic)
+    for rows in (3, 2):
+        same(fast(x[:rows], y[:rows]), without(x[:rows], y[:rows]))
+    with torch.no_grad():
+        check(with_hints, x, y, reference=False, dynamic=dynamic)
+
+
+@needs_litz
+@pytest.mark.parametrize("sign", [1, -1])
+def test_hints_in_a_branch(sign):
+    f = lambda x: torch.cond(x.sum() > 0, lambda x: hinted(lambda x: x.sin() * x, x), lambda x: x.cos(), (x,)).exp()
+    check(f, randn(3, 4).abs() * sign, dynamic=False)
+
+
+@needs_litz
+def test_gradients_with_hints():
+    f = lambda call, x: call(lambda x: (x.sin() * x, x.exp()), x)
+    x, other = (randn(3, 4).requires_grad_() for _ in range(2))
+    other.data.copy_(x.data)
+    sum(part.square().sum() for part in compiled(lambda x: f(hinted, x))(x)).backward()
+    sum(part.square().sum() for part in f(lambda body, *args: body(*args), other)).backward()
+    same(x.grad, other.grad)
