@@ -51,12 +51,45 @@ def backend(module, example_inputs, *, mode=None, options=None, note=None):
     keeping = caching.kept(compilers, chosen) if is_kept else contextlib.nullcontext(compilers)
     # Tokens of effects are no arguments and no results of graphs: what AOTAutograd counts does not always count them, and what it keeps never does.
     with torch._functorch.config.patch(unlift_effect_tokens=True), keeping as compilers, whole.kept():
-        return aot_autograd(
+        made = aot_autograd(
             **compilers,
             decompositions=Decompositions(chosen.random, chosen.hosted()),
             partition_fn=pair.partition,
             keep_inference_input_mutations=True,
         )(module, example_inputs)
+    if _misreads(module):
+        return _left_to_pytorch(module, chosen, "a view of an argument as a type of another size", note)
+    return made
+
+
+def _misreads(module) -> bool:
+    """Whether AOTAutograd makes a result wrongly: a view of an argument as a type of another size. Where it cannot apply the operators of a view once
+    more, since sizes that they have are symbols, it goes by sizes and strides in elements of the argument's type.
+    """
+    from torch._functorch._aot_autograd.schemas import OutputType
+
+    context = torch._guards.TracingContext.try_get()
+    if context is None or context.fw_metadata is None:
+        return False
+    value = lambda node: node.meta.get("example_value") if isinstance(node, torch.fx.Node) else None
+    is_plain = lambda tensor: isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided
+    given = {tensor.untyped_storage()._cdata: tensor for tensor in map(value, module.graph.find_nodes(op="placeholder")) if is_plain(tensor)}
+    for result, info in zip(map(value, module.graph.output_node().args[0]), context.fw_metadata.output_info):
+        if info.output_type is not OutputType.alias_of_input or not is_plain(result):
+            continue
+        views, base = info.view_meta_sequence, given.get(result.untyped_storage()._cdata, result)
+        is_applied = views is not None and not any(view.has_symbolic_inputs for view in views.sequence)
+        if not is_applied and result.itemsize != _counted(base, result):
+            return True
+    return False
+
+
+def _counted(base, result) -> int:
+    """Bytes of the elements of a tensor in which AOTAutograd counts those of a view, of which another one may hold complex numbers."""
+    if base.is_complex() and not result.is_complex():
+        return base.itemsize // 2
+    is_of_pairs = result.is_complex() and not base.is_complex() and base.dim() > 0 and base.shape[-1] == 2
+    return base.itemsize * (2 if is_of_pairs else 1)
 
 
 def _left_to_pytorch(module, options, reason, note):

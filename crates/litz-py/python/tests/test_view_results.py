@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from checks import check, compiled, each
+from checks import check, compiled, each, needs_litz, same
 from torch import randn
 
 VIEWS = {
@@ -44,6 +44,55 @@ def test_views_of_what_is_computed(f, view):
     for rows in (0, 1, 2):
         torch._dynamo.reset()
         check(lambda x, w: view(f(x, w)), randn(rows, 4, 2, 2), randn(4, 4, 1, 1), calls=1, gradients=True)
+
+
+@each_view
+@pytest.mark.parametrize("dynamic", [False, True], ids=["fixed", "dynamic"])
+@each(
+    argument=lambda x: x,
+    overwritten=lambda x: x.mul_(2),
+)
+def test_views_of_arguments(f, view, dynamic):
+    for rows in (0, 1, 2):
+        torch._dynamo.reset()
+        check(lambda x: view(f(x)), randn(rows, 4, 2, 2), calls=1, dynamic=dynamic)
+
+
+@each_view
+@pytest.mark.parametrize("dynamic", [False, True], ids=["fixed", "dynamic"])
+def test_gradients_of_views_of_arguments(view, dynamic):
+    for rows in (0, 1, 2):
+        torch._dynamo.reset()
+        check(lambda x: (view(x), x.sum()), randn(rows, 4, 2, 2), calls=1, gradients=True, dynamic=dynamic)
+
+
+# Where elements are, by a size `n` that is another tensor's.
+PLACES = {
+    "all": lambda x, n: x,
+    "expanded": lambda x, n: x[:1].expand(n, x.shape[1]),
+    "first": lambda x, n: x[:n],
+    "from": lambda x, n: x[n:],
+    "columns": lambda x, n: x[:, 4:],
+    "windows": lambda x, n: x.as_strided((n, 4), (2, 1)),
+}
+
+
+@needs_litz
+@pytest.mark.eager_graphs("a view of an argument as a type of another size", "elements behind the last one of a tensor", "error.unsupported.: aten.as_strided")
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.uint8, torch.complex64], ids=str)
+@pytest.mark.parametrize("dynamic", [False, True], ids=["fixed", "dynamic"])
+@each(
+    argument=lambda x: x,
+    result=lambda x: x * 2,
+)
+def test_elements_as_another_type(f, dynamic, dtype, place):
+    """AOTAutograd makes views of arguments anew, and takes sizes of one type for those of the other where they are symbols."""
+    view = lambda x, y: (PLACES[place](f(x), y.shape[0]).view(dtype), y + 1)
+    fast = compiled(view, dynamic=dynamic)
+    for rows, columns, n in [(4, 8, 2), (5, 12, 3), (5, 12, 2), (4, 8, 3)]:
+        x, y = torch.linspace(-2, 2, rows * columns).view(rows, columns), randn(n)
+        same(fast(x, y), view(x, y))
 
 
 def normalized(x, w, b):
