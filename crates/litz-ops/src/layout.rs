@@ -328,6 +328,23 @@ pub fn is_overlapping(facts: &Facts, ty: &TensorType) -> bool {
     steps_over(facts, ty) == Some(false)
 }
 
+/// What holds where each stride steps over all that smaller strides reach, which are those that are smaller for the example sizes; None
+/// where they do not step over it then. Nothing is asked of strides without examples: those of inputs have some.
+pub fn distinct_where(facts: &Facts, ty: &TensorType) -> Option<Vec<Rel>> {
+    let dims = (0..ty.rank()).filter(|&d| !ty.sizes[d].is_one());
+    let dims: Option<Vec<(i64, usize)>> = dims.map(|d| Some((facts.hint(ty.strides[d])?, d))).collect();
+    let Some(mut dims) = dims else { return Some(Vec::new()) };
+    dims.sort_unstable();
+    let mut reach = Expr::one();
+    let step = |(hint, d): (i64, usize)| {
+        let steps_over = Rel::le(reach, ty.strides[d]);
+        let holds = facts.hint(reach).is_none_or(|reach| reach <= hint);
+        reach = reach + (ty.sizes[d] - 1) * ty.strides[d];
+        holds.then_some(steps_over)
+    };
+    dims.into_iter().map(step).collect()
+}
+
 /// Whether each stride steps over all that smaller strides reach, where there are elements at all; None when not known.
 fn steps_over(facts: &Facts, ty: &TensorType) -> Option<bool> {
     let mut facts = Cow::Borrowed(facts);

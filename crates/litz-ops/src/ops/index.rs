@@ -7,8 +7,8 @@ use crate::def::{OpDef, ViewFn, decompose, inplace, lower, one};
 use crate::error::OpError;
 use crate::infer::InferCx;
 use crate::layout::{
-    at_most, broadcast, broadcasts_to, is_overlapping, iterated_strides, preserved_strides, same_numel,
-    same_shape, same_sizes,
+    at_most, broadcast, broadcasts_to, distinct_where, is_distinct, is_overlapping, iterated_strides,
+    preserved_strides, same_numel, same_shape, same_sizes,
 };
 use crate::lower::Lower;
 use crate::traits::Complex;
@@ -583,14 +583,17 @@ fn replaces_view(cx: &mut InferCx<'_>, args: &Args<'_>, views: ViewFn) -> Result
 }
 
 /// PyTorch writes to a copy that lies as the operand does: where elements share memory, others than those of the view change.
-fn without_shared_elements(cx: &InferCx<'_>, args: &Args<'_>) -> Result<(), OpError> {
+fn without_shared_elements(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let x = args.tensor("self")?.ty;
     // The copy of what is expanded is not.
     let is_expanded = (0..x.rank()).any(|d| x.strides[d].is_zero() && !x.sizes[d].is_one());
-    if !is_expanded && is_overlapping(cx.facts, x) {
-        return Err(args.unsupported("an operand whose elements share memory"));
+    if is_expanded || is_distinct(cx.facts, x) {
+        return Ok(());
     }
-    Ok(())
+    let shared = || args.unsupported("an operand whose elements share memory");
+    let conditions =
+        distinct_where(cx.facts, x).filter(|_| !is_overlapping(cx.facts, x)).ok_or_else(shared)?;
+    conditions.into_iter().try_for_each(|rel| cx.require(rel, args.op())).map_err(|_| shared())
 }
 
 fn slice_scatter(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {

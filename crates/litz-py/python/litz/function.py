@@ -68,6 +68,8 @@ class Function(OutputCode):
             return self._left(args)
         if self._offsets and any(args[position].storage_offset() != offset for position, offset in self._offsets):
             return self._left(args)
+        if self.converted.apart and any(_overlaps(args[position]) for position in self.converted.apart):
+            return self._left(args)
         converted, compiled = self.converted, self.compiled
         if converted.donates and torch._C._autograd._get_current_graph_task_keep_graph():
             compiled = self._that_keeps()
@@ -243,6 +245,16 @@ def has_fake(values, tracing=None) -> bool:
     a graph in parts, as it does for `DistributedDataParallel`.
     """
     return any(isinstance(value, FakeTensor) and value.fake_mode is not tracing for value in values)
+
+
+def _overlaps(tensor) -> bool:
+    """Whether a stride steps into what smaller strides reach, but for those that repeat elements."""
+    reach = 1
+    for stride, size in sorted((stride, size) for size, stride in zip(tensor.shape, tensor.stride()) if size > 1):
+        if 0 < stride < reach:
+            return True
+        reach += (size - 1) * stride
+    return False
 
 
 def _is_dual(value) -> bool:

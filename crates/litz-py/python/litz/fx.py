@@ -36,6 +36,8 @@ class Converted:
     lazy: list[int]
     # For arguments, by position, where in their storages they have to begin (`Tensor.storage_offset`).
     offsets: dict[int, int]
+    # Arguments, by position, of which no two elements may share memory, or the result of an operator would be another one.
+    apart: list[int]
     # Operators of PyTorch's whose calls keep their order, since they have effects.
     ordered: list[str]
     # Whether calls write over arguments that the caller gives up.
@@ -84,6 +86,8 @@ class _Converter(Writer):
         self.constants, self.taken, self.lazy = {}, [], []
         # For inputs, by position, where in their storages they have to begin; and inputs that calls copy where they are not row-major.
         self.offsets, self.copied = {}, set()
+        # Inputs, by position, that calls copy and whose elements an operator takes to be apart.
+        self.apart = set()
         # Inputs, by position, that the graph waits for, and its collectives with their groups.
         self.awaited, self.exchanges = [], outer.exchanges if outer else []
         # Integers among the inputs that the program takes, and symbols that are sizes of inputs.
@@ -123,6 +127,7 @@ class _Converter(Writer):
             bool(self.streams),
             self.lazy,
             self.offsets,
+            sorted(self.apart),
             ordered,
             self.donates,
             self.objects,
@@ -367,6 +372,9 @@ class _Converter(Writer):
         is_refused = refusals.is_refused(target, node.args, node.kwargs)
         if self.streams is not None and not is_refused and random.write(self, node, target, value):
             return
+        if target in _SCATTERS and self.viewed[node.args[0]] in self.copied:
+            # PyTorch writes to a copy that lies as the operand does, whose strides the text does not have.
+            self.apart.add(self._position(self.viewed[node.args[0]]))
         given = self._from_its_memory(node) if target in OFFSETS else node.args
         args = ", ".join(self.arguments(target._schema, given, node.kwargs))
         results = self.results(node) if target._schema.returns else ""
@@ -387,16 +395,20 @@ class _Converter(Writer):
         for operand in operands:
             base = self.viewed.get(operand, operand)
             if base.op == "placeholder":
-                inputs = self.root().module.graph.find_nodes(op="placeholder")
-                if base not in inputs:
-                    raise NotConverted("waiting for an argument of a graph inside of the graph")
-                self.awaited.append(inputs.index(base))
+                self.awaited.append(self._position(base))
         if isinstance(of, (list, tuple)):
             self.parts[node] = {at: self.name(operand) for at, operand in enumerate(operands)}
             self.passed[node] = dict(enumerate(operands))
         else:
             self.names[node] = self.name(of)
             self.same[node] = self.same.get(of, of)
+
+    def _position(self, node) -> int:
+        """Which input of the whole graph a node is, of which calls have to find something out."""
+        inputs = self.root().module.graph.find_nodes(op="placeholder")
+        if node not in inputs:
+            raise NotConverted("the memory of an argument of a graph inside of the graph")
+        return inputs.index(node)
 
     def _from_its_memory(self, node) -> list:
         """The arguments of an operator that reads a storage from an offset on. Texts count offsets from the first element of the tensor whose memory
@@ -421,10 +433,7 @@ class _Converter(Writer):
             condition = sympy.false if statically_known_true(args[at] < 0) else self.symbols.expr(args[at] >= 0)
             self.symbols.require(condition, quoted("elements before the first of a tensor"))
         if base.op == "placeholder" and isinstance(begin, int):
-            inputs = self.root().module.graph.find_nodes(op="placeholder")
-            if base not in inputs:
-                raise NotConverted("the storage of an input of a graph inside of the graph")
-            self.offsets[inputs.index(base)] = begin
+            self.offsets[self._position(base)] = begin
         return args
 
     def _last_writes(self) -> dict:

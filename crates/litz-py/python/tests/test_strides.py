@@ -294,6 +294,32 @@ def test_memory_behind_an_input(dynamic):
         fast(randn(4, 3))
 
 
+SCATTERS = {
+    "select": lambda x, y: torch.select_scatter(x, y, 0, 1),
+    "select_column": lambda x, y: torch.select_scatter(x, y.new_ones(x.shape[0]), 1, 1),
+    "slice": lambda x, y: torch.slice_scatter(x, y.expand(2, 3), 0, 1, 3),
+    "diagonal": lambda x, y: torch.diagonal_scatter(x, y),
+    "of_a_view": lambda x, y: torch.select_scatter(x[1:], y, 0, 0) + 1,
+    "twice": lambda x, y: torch.diagonal_scatter(torch.select_scatter(x, y, 0, 1), y * 2),
+}
+
+
+@needs_litz
+@pytest.mark.parametrize("name", SCATTERS)
+@pytest.mark.parametrize("has_size", [False, True], ids=["strides_alone", "of_a_size"])
+def test_parts_that_are_written_where_elements_share_memory(name, has_size):
+    """PyTorch writes to a copy that lies as the operand does. Strides that are symbols may be those of rows in one call, and of windows in the next."""
+    f = lambda size, x, y: SCATTERS[name](x, y) + size.sum()
+    litz.reset_stats()
+    fast = compiled(f, dynamic=True)
+    for row, column in [(7, 1), (5, 1), (3, 1), (2, 1), (4, 2), (7, 2), (3, 2), (2, 5), (2, 3), (1, 4), (1, 2), (0, 1), (6, 1)]:
+        size = randn(row if has_size else 9)
+        x, y = torch.arange(60.0).as_strided((4, 3), (row, column)), randn(3)
+        same(fast(size, x, y), f(size, x, y), strides=False)
+    stats = litz.stats()
+    assert not stats["eager_graphs"] and 0 < stats["eager_calls"] < 7
+
+
 @pytest.mark.eager_graphs("error.unsupported.: aten.as_strided", "the memory of an input whose strides no size gives")
 @each(
     of_a_row=lambda x: x[-1].as_strided((2,), (2,), 1) + 0,
