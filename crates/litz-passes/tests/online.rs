@@ -70,6 +70,25 @@ loops @p on cpu {{
     )
 }
 
+/// The same with what follows the product in a nest of its own.
+fn apart(attention: &str) -> String {
+    let masks = "%3: f64 = reduce.sum %2
+    store p[h, i, j] = %3
+  }
+  nest mask [h in 2, i in ROWS, j in COLUMNS] {
+    %0: f64 = load p[h, i, j] %1: f64 = const 1.0 %2: f64 = mul %0, %1 %3: f64 = mul %2, %1";
+    let sizes =
+        attention.split_once("nest score [h in 2, i in ").and_then(|(_, rest)| rest.split_once(" | "));
+    let (rows, columns) = sizes.and_then(|(sizes, _)| sizes.split_once(", j in ")).expect("rows and columns");
+    let masks = masks.replace("ROWS", rows).replace("COLUMNS", columns);
+    let buf = format!("buf p: f64[2, {rows}, {columns}]\n  buf m: f64[2, {rows}]");
+    attention.replacen("%3: f64 = reduce.sum %2", &masks, 1).replacen(
+        &format!("buf m: f64[2, {rows}]"),
+        &buf,
+        1,
+    )
+}
+
 const SCALE: &str = "%4: f64 = const 0.25 %9: f64 = mul %3, %4";
 const CAUSAL: &str = "%4: bool = cond j <= i %5: f64 = const -inf %9: f64 = select %4, %3, %5";
 /// Keeps where a random integer is positive: first columns of some rows are all removed.
@@ -338,6 +357,21 @@ fn what_stands_between_comes_later_or_prevents_it() {
     ));
     let names: Vec<&str> = loops.stmts.iter().map(Stmt::name).collect();
     assert_eq!(names, ["sum_online", "twice"]);
+    // What is written before it is read may be written where it is.
+    let weighted = format!(
+        "{LARGEST} nest weight [i in 18, j in t] {{ %0: f64 = load z[i, j] %1: f64 = add %0, %0 store w[i, j] = %1 }}
+         nest sum [i in 18 | j in t] {{ %0: f64 = load x[i, j] %1: f64 = load m[i] %2: f64 = sub %0, %1
+           %3: f64 = exp %2 %4: f64 = load w[i, j] %5: f64 = mul %3, %4 %6: f64 = reduce.sum %5 store y[i] = %6 }}"
+    );
+    let loops = assert_online(&format!("{weighted} return y, w"));
+    let names: Vec<&str> = loops.stmts.iter().map(Stmt::name).collect();
+    assert_eq!(names, ["weight", "sum_online"]);
+    let again = "nest again [i in 18, j in t] { %0: f64 = load z[i, j] store w[i, j] = %0 }
+        nest more [i in 18 | j in t] { %0: f64 = load x[i, j] %1: f64 = load m[i] %2: f64 = sub %0, %1
+          %3: f64 = exp %2 %4: f64 = reduce.sum %3 store n[i] = %4 }";
+    let text = rows(&format!("{weighted} {again} return y, n, w"));
+    let (loops, _) = rewritten(&text, 1024);
+    assert_same(&text, &loops, 9000);
     let text = rows(&between(
         "nest twice [i in 18] { %0: f64 = load m[i] %1: f64 = add %0, %0 store n[i] = %1 store m[i] = %1 }",
     ));
@@ -383,25 +417,38 @@ fn with_idle_points_left_out(loops: &Loops) -> Loops {
 #[test]
 fn idle_points_change_nothing() {
     for (rows, columns) in [("18", "192"), ("200", "t"), ("200", "320")] {
-        let (loops, _) = rewritten(&attention(rows, columns, CAUSAL, "y, m, l"), 1024);
-        let left_out = with_idle_points_left_out(&loops);
-        for t in [1, 32, 33, 200] {
-            assert_eq!(outputs(&left_out, &[("t", t)]), outputs(&loops, &[("t", t)]), "t = {t} of\n{loops}");
+        let text = attention(rows, columns, CAUSAL, "y, m, l");
+        for text in [apart(&text), text] {
+            let (loops, _) = rewritten(&text, 1024);
+            let left_out = with_idle_points_left_out(&loops);
+            for t in [1, 32, 33, 200] {
+                assert_eq!(
+                    outputs(&left_out, &[("t", t)]),
+                    outputs(&loops, &[("t", t)]),
+                    "t = {t} of\n{loops}"
+                );
+            }
         }
     }
 }
 
 #[test]
 fn blocks_that_a_mask_removes_are_idle() {
-    let idle = |mask: &str| {
-        let (loops, count) = rewritten(&attention("18", "192", mask, "y"), 1024);
-        assert_eq!(count, 1, "{mask}");
+    let idle_in = |text: &str| {
+        let (loops, count) = rewritten(text, 1024);
+        assert_eq!(count, 1, "{text}");
         let repeated = |nest: &&Nest| nest.axes[0].var.name() == "jb";
         let nests = loops.stmts.iter().flat_map(Stmt::nests).filter(repeated);
         let mut all: Vec<Option<String>> = nests.map(|nest| nest.idle.map(|idle| idle.to_string())).collect();
         all.dedup();
         assert_eq!(all.len(), 1, "{all:?}");
         all.remove(0)
+    };
+    let idle = |mask: &str| {
+        let text = attention("18", "192", mask, "y");
+        let found = idle_in(&text);
+        assert_eq!(idle_in(&apart(&text)), found, "{mask}");
+        found
     };
     assert_eq!(idle(CAUSAL).as_deref(), Some("i < 64*jb"));
     let window =

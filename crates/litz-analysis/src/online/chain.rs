@@ -502,10 +502,11 @@ impl Finder<'_> {
         }
         // What moves reads what it would have read before, and nobody reads or writes earlier what it writes.
         let stays = |at: &usize| !self.members.contains_key(at) && !delayed.contains(at);
-        let is_overwritten =
-            |buf: &Buf| uses.writers(*buf).iter().any(|at| (first..=last).contains(at) && stays(at));
+        let is_overwritten = |at: usize, buf: &Buf| {
+            uses.writers(*buf).iter().any(|writer| (at..=last).contains(writer) && stays(writer))
+        };
         let mut moved = self.members.keys().chain(&delayed);
-        if moved.clone().any(|&at| uses.reads_of(at).iter().any(is_overwritten)) {
+        if moved.clone().any(|&at| uses.reads_of(at).iter().any(|buf| is_overwritten(at, buf))) {
             return None;
         }
         let meets = |at: usize, buf: &Buf| {

@@ -1,10 +1,11 @@
 """Writes out `flex_attention`: products, the functions of score and mask on all positions at once, and a softmax.
 
 What PyTorch runs where nothing compiles it is traced into the graph. Litz finds attention in it, as it does in other spellings, and leaves out
-blocks that the mask removes. PyTorch has no derivative of it on a CPU.
+blocks that the mask function removes: PyTorch's own goes by that alone, too, and not by the table of blocks that was made of it. PyTorch has no
+derivative of it on a CPU.
 """
 
-import importlib
+import math
 
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -65,8 +66,6 @@ def _replace(module, node, table):
 
 def _traced(module, node, table):
     """The graph of what an operator is made of, and the nodes that it takes."""
-    # The module's name is that of the operator, too, which hides it.
-    dense = importlib.import_module("torch._higher_order_ops.flex_attention").sdpa_dense
     args, spec = tree_flatten((node.args, node.kwargs))
     places = [at for at, arg in enumerate(args) if isinstance(arg, torch.fx.Node) and val(arg) is not None]
     # What is no value is a graph.
@@ -75,10 +74,46 @@ def _traced(module, node, table):
     def run(*operands):
         filled = dict(zip(places, operands))
         positional, keywords = tree_unflatten([filled.get(at, arg) for at, arg in enumerate(given)], spec)
-        return dense(*positional, **keywords)
+        return _dense(*positional, **keywords)
 
     operands = [args[at] for at in places]
     values = [val(operand) for operand in operands]
     mode = next(value.fake_mode for value in values if isinstance(value, torch.Tensor))
     with mode:
         return make_fx(torch.func.functionalize(run), decomposition_table=dict(table))(*values), operands
+
+
+def _dense(query, key, value, score_mod, block_mask, scale, kernel_options, score_buffers=(), mask_buffers=()):
+    """Attention, the logarithms of its sums, and its largest scores, as PyTorch computes them. Batches and heads are one dimension from end to end, as
+    they are to its products: Litz finds attention where what goes on with a product has its coordinates.
+    """
+    from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+    from torch._higher_order_ops.flex_attention import _permute_strides
+
+    batches, heads, rows = query.shape[:3]
+    precise = torch.float64 if query.dtype == torch.float64 else torch.float32
+    spread = lambda x: x.repeat_interleave(heads // x.shape[1], 1).expand(batches, heads, *x.shape[2:]).flatten(0, 1)
+    queries, keys, values = query.flatten(0, 1), spread(key), spread(value)
+    places = (
+        torch.arange(batches).view(-1, 1).expand(batches, heads).flatten(),
+        torch.arange(heads).expand(batches, heads).flatten(),
+        torch.arange(rows),
+        torch.arange(keys.shape[1]),
+    )
+    score_mod, mask_mod = _everywhere(score_mod, (0,), score_buffers), _everywhere(block_mask[-1], (), mask_buffers)
+    with TransformGetItemToIndex():
+        scores = queries.to(precise).bmm(keys.to(precise).transpose(1, 2)) * scale
+        removed = torch.tensor(-math.inf, dtype=precise)
+        scores = torch.where(mask_mod(*places, *mask_buffers), score_mod(scores, *places, *score_buffers), removed)
+    sums = torch.where((scores == -math.inf).all(-1), -math.inf, scores.logsumexp(-1))
+    result = torch._safe_softmax(scores, -1).to(query.dtype).bmm(values.to(query.dtype))
+    apart = lambda x: x.view(batches, heads, *x.shape[1:])
+    # PyTorch has them to base 2.
+    return _permute_strides(apart(result), query.stride()), apart(sums / math.log(2)), apart(scores.amax(-1) / math.log(2))
+
+
+def _everywhere(f, first, others):
+    """A function of a batch, a head, a query and a key, with arguments of each place before these and others behind, as one of all places."""
+    for dims in ((None, None, None, 0), (None, None, 0, None), (0, 0, None, None)):
+        f = torch.vmap(f, in_dims=(*first, *dims, *(None for _ in others)))
+    return f

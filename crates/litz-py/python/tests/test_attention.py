@@ -287,6 +287,32 @@ def test_flexible_attention_of_groups(groups):
     check(lambda q, k, v: flex_attention(q, k, v, block_mask=CAUSAL, enable_gqa=True), q, k, v)
 
 
+ROWS = 512
+LONG = masked(lambda batch, head, query, key: query >= key, ROWS)
+LONG_WINDOW = masked(lambda batch, head, query, key: (query >= key) & (query - key < 70), ROWS)
+BEHIND = masked(lambda batch, head, query, key: query + 40 >= key, ROWS)
+BIAS = torch.linspace(-1, 1, ROWS * ROWS).view(ROWS, ROWS)
+
+
+@needs_litz
+@each(
+    causal=lambda q, k, v: flex_attention(q, k, v, block_mask=LONG),
+    window=lambda q, k, v: flex_attention(q, k, v, block_mask=LONG_WINDOW),
+    some_behind=lambda q, k, v: flex_attention(q, k, v, block_mask=BEHIND),
+    by_score=lambda q, k, v: flex_attention(q, k, v, score_mod=lambda score, b, h, query, key: torch.where(query >= key, score, -math.inf)),
+    with_score=lambda q, k, v: flex_attention(q, k, v, score_mod=lambda score, b, h, query, key: 4 * (score / 4).tanh(), block_mask=LONG),
+    with_bias=lambda q, k, v: flex_attention(q, k, v, score_mod=lambda score, b, h, query, key: score + BIAS[query, key], block_mask=LONG),
+    groups=lambda q, k, v: flex_attention(q, k[:, :1], v[:, :1], block_mask=LONG, enable_gqa=True),
+)
+def test_blocks_that_a_mask_removes_are_left_out(f, tmp_path):
+    q, k, v = qkv(ROWS, dtype=torch.float32)
+    fast = compiled(f, options={"dump": str(tmp_path)})
+    with torch.no_grad():
+        same(fast(q, k, v), f(q, k, v))
+    (online,) = tmp_path.glob("*/*.online.litz")
+    assert " idle " in online.read_text()
+
+
 def test_numbers_that_are_tensors_are_part_of_kernels():
     def f(x):
         small, least, flag = torch.tensor(0.1), torch.tensor(-math.inf), torch.tensor(True)

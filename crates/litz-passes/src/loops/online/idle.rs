@@ -6,7 +6,6 @@
 
 use super::blocks::{Blocks, Missing, missing};
 use litz_analysis::access::accesses;
-use litz_analysis::online::point_of;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, InstOp, Loops, Nest};
 use litz_sym::{Cmp, Expr, Facts, Rel, Sym};
@@ -25,8 +24,13 @@ pub fn mark(nests: &mut [Nest], loops: &Loops, blocks: &Blocks, is_finite: &dyn 
     // Columns that are not there are no reason: no block is without one that is.
     let found = conditions.filter(|(_, rel)| is_mask(*rel, blocks)).find_map(|(at, rel)| {
         let idle = never(&nests[at], rel, blocks, &loops.facts)?;
-        let idle = follow(nests, &repeated, (at, idle))?;
-        changes_nothing(nests, &repeated, (at, rel), is_finite).then_some(idle)
+        let before = before(nests, &repeated, at);
+        let others: Vec<usize> = repeated.iter().copied().filter(|at| !before.contains(at)).collect();
+        changes_nothing(nests, &others, (at, rel), is_finite).then_some(())?;
+        let mut all = BTreeMap::from([(at, idle)]);
+        lead(nests, &before, blocks.over.var, &mut all)?;
+        follow(nests, &others, blocks.over.var, &mut all)?;
+        Some(all)
     });
     for (at, idle) in found.into_iter().flatten() {
         nests[at].idle = Some(idle);
@@ -60,28 +64,64 @@ fn never(nest: &Nest, holds: Rel, blocks: &Blocks, facts: &Facts) -> Option<Rel>
     (!ends.is_empty()).then(|| Rel { cmp, lhs: at(lhs), rhs: at(rhs) })
 }
 
+/// The nests whose results are read by one that masks them, or by each other, and by nobody else, such as a product of scores; the
+/// last one first.
+fn before(nests: &[Nest], repeated: &[usize], masks: usize) -> Vec<usize> {
+    let mut before: Vec<usize> = Vec::new();
+    for &at in repeated.iter().filter(|&&at| at < masks).rev() {
+        let reads = |nest: &Nest| nest.reads().iter().any(|buf| nests[at].writes().contains(buf));
+        let mut readers = (0..nests.len()).filter(|&reader| reads(&nests[reader]));
+        if readers.all(|reader| reader == masks || before.contains(&reader)) {
+            before.push(at);
+        }
+    }
+    before
+}
+
+/// Where the nests `before` are idle, the last one first: where all that read what they store are.
+fn lead(nests: &[Nest], before: &[usize], over: Sym, all: &mut BTreeMap<usize, Rel>) -> Option<()> {
+    for &at in before {
+        let mut found: Option<Rel> = None;
+        for (&reader, &idle) in all.iter() {
+            for load in accesses(&nests[reader]).filter(|access| !access.store) {
+                let Some(store) = store_of(&nests[at], load.buf) else { continue };
+                let idle = moved(&nests[reader], idle, over, load.index, store)?;
+                if found.is_some_and(|found| found != idle) {
+                    return None;
+                }
+                found = Some(idle);
+            }
+        }
+        all.insert(at, found?);
+    }
+    Some(())
+}
+
 /// Where the other nests are idle, by what they read of those before them.
-fn follow(nests: &[Nest], repeated: &[usize], first: (usize, Rel)) -> Option<BTreeMap<usize, Rel>> {
-    let mut all = BTreeMap::from([first]);
-    for &at in repeated.iter().filter(|&&at| at != first.0) {
+fn follow(nests: &[Nest], others: &[usize], over: Sym, all: &mut BTreeMap<usize, Rel>) -> Option<()> {
+    for &at in others {
+        if all.contains_key(&at) {
+            continue;
+        }
         let loads = accesses(&nests[at]).filter(|access| !access.store);
         let idle = { loads }.find_map(|load| {
             let (from, store) =
                 all.keys().find_map(|&from| Some((from, store_of(&nests[from], load.buf)?)))?;
-            let matters = |axis: &&Axis| all[&from].lhs.has_sym(axis.var) || all[&from].rhs.has_sym(axis.var);
-            let own = nests[from].axes.iter().filter(|axis| store.contains(&Expr::sym(axis.var)));
-            let like = Nest { axes: own.filter(matters).copied().collect(), ..nests[from].clone() };
-            let point = point_of(&like, store, load.index)?;
-            let moved =
-                all[&from].subst(&|sym| point.iter().find(|value| value.0 == sym).map(|value| value.1));
-            let is_outer = [moved.lhs, moved.rhs].iter().all(|e| {
-                e.syms().into_iter().all(|sym| nests[at].reduced.iter().all(|axis| axis.var != sym))
-            });
-            is_outer.then_some(moved)
+            let idle = moved(&nests[from], all[&from], over, store, load.index)?;
+            let is_outer = |e: &Expr| nests[at].reduced.iter().all(|axis| !e.has_sym(axis.var));
+            [idle.lhs, idle.rhs].iter().all(is_outer).then_some(idle)
         })?;
         all.insert(at, idle);
     }
-    Some(all)
+    Some(())
+}
+
+/// Where a nest is idle, said of another one's axes: the elements at coordinates `from` of the one are those at `to` of the other.
+fn moved(nest: &Nest, idle: Rel, over: Sym, from: &[Expr], to: &[Expr]) -> Option<Rel> {
+    let value = |sym: Sym| Some(to[from.iter().position(|&at| at == Expr::sym(sym))?]);
+    let matters = |axis: &&Axis| idle.lhs.has_sym(axis.var) || idle.rhs.has_sym(axis.var);
+    let mut axes = nest.all_axes().filter(matters).filter(|axis| axis.var != over);
+    axes.all(|axis| value(axis.var).is_some()).then(|| idle.subst(&value))
 }
 
 fn store_of(nest: &Nest, wanted: Buf) -> Option<&[Expr]> {
