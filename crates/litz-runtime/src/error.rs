@@ -77,7 +77,7 @@ pub enum RunError {
         condition: String,
         /// Who asked for it.
         who: String,
-        /// Values of the left and the right side of each relation.
+        /// Values of the left and the right side of each relation of which both have one: they may overflow, or divide by zero.
         sides: Vec<[i64; 2]>,
     },
     /// An assertion of the user does not hold for what the program has computed. No state has been updated.
@@ -181,6 +181,9 @@ fn at(source: Option<&str>) -> String {
 
 /// `3 and 4`, with commas between several pairs.
 fn pairs(sides: &[[i64; 2]]) -> String {
+    if sides.is_empty() {
+        return "what has no value".to_owned();
+    }
     sides.iter().map(|[left, right]| format!("{left} and {right}")).collect::<Vec<_>>().join(", ")
 }
 

@@ -375,12 +375,25 @@ class _Converter(Writer):
         if target in _SCATTERS and self.viewed[node.args[0]] in self.copied:
             # PyTorch writes to a copy that lies as the operand does, whose strides the text does not have.
             self.apart.add(self._position(self.viewed[node.args[0]]))
+        self._note_integers(node)
         given = self._from_its_memory(node) if target in OFFSETS else node.args
         args = ", ".join(self.arguments(target._schema, given, node.kwargs))
         results = self.results(node) if target._schema.returns else ""
         is_hosted = (is_eager or is_refused or op in self.hosted or _is_flagged(node)) and _litz.has_operator(op) and target not in OFFSETS
         self.line(f"{results}{'host ' if is_hosted else ''}{op}({args})", node)
         self._give(self.name(node), value)
+
+    def _note_integers(self, node):
+        """Has calls fail where an operator is given an integer that is computed of what data or callers decide, and that 64 bits may not hold: it is
+        too large, or has no value in them. Python's integers have any size.
+        """
+        for value in (val(arg) for arg in (*node.args, *node.kwargs.values()) if isinstance(arg, torch.fx.Node)):
+            expr = self.symbols.expr(value) if isinstance(value, torch.SymInt) else sympy.Integer(0)
+            if expr.is_Symbol or expr.free_symbols <= self.root().sized():
+                continue
+            bounds = value.node.shape_env.bound_sympy(value.node.expr)
+            if not (-MOST <= bounds.lower and bounds.upper <= MOST):
+                self.symbols.guards.append(f'guard {self.symbols.integer(expr)} <= {MOST} for "integers of 64 bits"')
 
     def _give(self, name, value):
         """Notes that a value has been written, under a name."""
@@ -656,6 +669,9 @@ def _asserts(node) -> bool:
 # Operators that read a storage from an offset on, and which of their arguments that is. PyTorch would count from the start of the operand, which
 # is all that it is given where it runs one operator.
 OFFSETS = {aten.as_strided.default: 3, aten.as_strided_copy.default: 3, aten.as_strided_scatter.default: 4}
+
+# The largest integer that conditions are compared with: those next to it have 64 bits, too.
+MOST = 2**62
 
 # Operators that give a tensor of which a part is another one.
 _SCATTERS = (aten.as_strided_scatter.default, aten.diagonal_scatter.default, aten.select_scatter.default, aten.slice_scatter.default)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from checks import check, compiled, each, same, shapes
+from checks import check, compiled, each, needs_litz, same, shapes
 from torch import cond, randn
 from torch._higher_order_ops import map as map_rows
 from torch._higher_order_ops import scan, while_loop
@@ -335,3 +335,31 @@ def test_jagged_rows(f, dynamic):
 )
 def test_views_of_products_with_elements_share_memory(f):
     check(f, randn(4, 3))
+
+
+LARGE = 2**62
+
+
+@needs_litz
+@each(
+    of_data=lambda x, n: x - (n.amax().item() * 2 + 1),
+    of_two=lambda x, n: x * (n.amax().item() * n.amin().item()),
+    in_a_branch=lambda x, n: torch.cond(x.sum() < 1e9, lambda x, m: x + (m.amax() * 1).item() * 3, lambda x, m: x * 2, (x, n)),
+    filled=lambda x, n: torch.full((3,), n.amax().item() + n.amin().item(), dtype=torch.float64),
+)
+@pytest.mark.parametrize("values", [(5, 7), (LARGE + 5, 2), (LARGE - 5, 1), (-5, -7)], ids=["small", "beyond", "within", "negative"])
+def test_integers_have_any_size_in_python(f, values):
+    """Texts have integers of 64 bits: PyTorch makes calls that need others."""
+    fast = compiled(f)
+    for given in ((1, 2), values):
+        x, n = torch.linspace(-1, 1, 3, dtype=torch.float64), torch.tensor(given)
+        same(fast(x, n), f(x, n))
+
+
+@needs_litz
+def test_integers_of_callers_have_any_size():
+    f = lambda x, n: x * (n * 2 + 1)
+    fast = compiled(f, dynamic=True)
+    for n in (5, 7, LARGE + 1, LARGE - 1, -9):
+        x = torch.linspace(-1, 1, 3, dtype=torch.float64)
+        same(fast(x, n), f(x, n))

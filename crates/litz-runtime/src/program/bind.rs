@@ -52,11 +52,9 @@ impl Guard {
         if self.alternatives.iter().any(|relation| relation.holds(values) == Some(true)) {
             return Ok(());
         }
-        let (condition, who) = (self.text.clone(), self.who.clone());
-        match self.alternatives.iter().map(|relation| relation.sides(values)).collect() {
-            Some(sides) => Err(RunError::CheckFailed { condition, who, sides }),
-            None => Err(RunError::bug(who, format!("`{condition}` overflows or divides by zero"))),
-        }
+        // A relation of what overflows, or divides by zero, does not hold.
+        let sides = self.alternatives.iter().filter_map(|relation| relation.sides(values)).collect();
+        Err(RunError::CheckFailed { condition: self.text.clone(), who: self.who.clone(), sides })
     }
 }
 

@@ -135,11 +135,11 @@ fn check_sizes(
             continue;
         }
         if guard.clause.eval(&|sym| sizes.get(&sym).copied()) != Some(true) {
-            let sides = |rel: &Rel| Ok([value(rel.lhs)?, value(rel.rhs)?]);
+            let sides = |rel: &Rel| Some([value(rel.lhs).ok()?, value(rel.rhs).ok()?]);
             return Err(RunError::CheckFailed {
                 condition: guard.clause.to_string(),
                 who: guard.who.to_string(),
-                sides: guard.clause.alternatives().iter().map(sides).collect::<Result<_, RunError>>()?,
+                sides: guard.clause.alternatives().iter().filter_map(sides).collect(),
             });
         }
     }

@@ -62,6 +62,20 @@ fn the_first_example_of_the_definition() {
 }
 
 #[test]
+fn conditions_of_what_overflows_do_not_hold() {
+    let program = "sym m in [0, inf]
+        sym n in [0, inf]
+        guard m*n <= 100 for \"model.py:3\"
+        return int(m)";
+    let call = |m: i64, n: i64| {
+        run(&loops(program), &HashMap::from([(Sym::new("m"), m), (Sym::new("n"), n)]), &[], &HashMap::new())
+    };
+    assert!(call(25, 4).is_ok());
+    assert!(matches!(call(26, 4), Err(RunError::CheckFailed { sides, .. }) if sides == [[104, 100]]));
+    assert!(matches!(call(i64::MAX, 4), Err(RunError::CheckFailed { sides, .. }) if sides.is_empty()));
+}
+
+#[test]
 fn layouts_of_inputs_are_free_and_gaps_are_nobodys() {
     let transposed = tensor(&[3, 2], &[1i64, 2, 3, 4, 5, 6]);
     let owner = std::sync::Arc::new(transposed.bytes().to_vec());
