@@ -3,6 +3,7 @@
 use litz_ir::ids::Table;
 use litz_ir::loops::{Buf, BufKind, Inst, InstOp, Loops, Nest, Span, Stmt};
 use litz_sym::Sym;
+use std::collections::BTreeSet;
 
 use crate::collisions::colliding_axes;
 use crate::constants::Constants;
@@ -43,7 +44,8 @@ impl Dependences {
         let uses = Uses::of(loops);
         let constants = Constants::of(loops, regions, &uses);
         let may_fail = |at: &usize| loops.may_fail(&loops.stmts[*at]);
-        let effects: Vec<usize> = (0..loops.stmts.len()).filter(may_fail).collect();
+        let effects: Vec<(usize, BTreeSet<&str>)> =
+            (0..loops.stmts.len()).filter(may_fail).map(|at| (at, loops.effects(&loops.stmts[at]))).collect();
         let late = loops.late_sizes();
         let statement = |(at, stmt): (usize, &Stmt)| {
             let (reads, writes) = (uses.reads_of(at).to_vec(), uses.writes_of(at).to_vec());
@@ -51,9 +53,9 @@ impl Dependences {
             let touched = writes.iter().flat_map(|&buf| uses.readers(buf).iter().chain(uses.writers(buf)));
             // Assertions, and what the host may fail at, come before what outlives a call is stored, as they do in the program.
             let outlives = writes.iter().any(|&buf| loops.bufs[buf].kind != BufKind::Temp);
-            let own = stmt.effect();
-            let is_before = |&&at: &&usize| outlives || own.is_some() && loops.stmts[at].effect() == own;
-            let effects = effects.iter().filter(is_before);
+            let own = loops.effects(stmt);
+            let is_before = |(_, of): &&(usize, BTreeSet<&str>)| outlives || !own.is_disjoint(of);
+            let effects = effects.iter().filter(is_before).map(|(at, _)| at);
             let sizes = late.iter().filter(|(sym, _)| loops.mentions(stmt, *sym)).map(|(_, defined)| defined);
             let before = written.chain(touched).chain(effects).chain(sizes);
             let mut after: Vec<usize> = before.copied().filter(|&user| user < at).collect();

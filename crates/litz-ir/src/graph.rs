@@ -314,10 +314,8 @@ impl Graph {
     pub fn tell_subgraphs(&mut self) {
         for subgraph in &mut self.subgraphs {
             subgraph.facts.include(&self.facts);
-            // Calls with an effect have an order among statements of one graph alone: they are unknown to graphs inside of it.
-            let inherited = self.ops.iter().filter(|op| op.effect().is_none());
-            let inherited: Vec<OpDecl> =
-                inherited.filter(|op| subgraph.declared(&op.schema.name).is_none()).cloned().collect();
+            let is_own = |op: &&OpDecl| subgraph.declared(&op.schema.name).is_some();
+            let inherited: Vec<OpDecl> = self.ops.iter().filter(|op| !is_own(op)).cloned().collect();
             subgraph.ops.extend(inherited);
             subgraph.tell_subgraphs();
         }

@@ -60,7 +60,7 @@ use crate::ids::Table;
 use crate::scalar::Scalar;
 use litz_sym::{Expr, Facts, Rel, Sym};
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 
 entity!(
@@ -279,6 +279,21 @@ impl Loops {
             },
         }
     }
+    /// The effects by which a statement keeps its order among others: that of the call of the host that it is, or those of calls in
+    /// the functions that it calls.
+    pub fn effects<'a>(&'a self, stmt: &'a Stmt) -> BTreeSet<&'a str> {
+        match stmt {
+            Stmt::Extern(Extern { callee: Callee::Host(call), .. }) => {
+                call.effect.as_deref().into_iter().collect()
+            }
+            Stmt::Extern(Extern { callee: Callee::Control(call), .. }) => {
+                let functions =
+                    call.control.calls().into_iter().filter_map(|call| self.function(&call.function));
+                functions.flat_map(|of| of.stmts.iter().flat_map(|stmt| of.effects(stmt))).collect()
+            }
+            Stmt::Extern(_) | Stmt::Nest(_) | Stmt::Recurrence(_) => BTreeSet::new(),
+        }
+    }
     /// The symbols that statements give values, with the positions of the statements.
     pub fn late_sizes(&self) -> Vec<(Sym, usize)> {
         let late = |(at, stmt): (usize, &Stmt)| Some((stmt.defines()?, at));
@@ -447,10 +462,6 @@ impl Stmt {
                 Callee::Control(_) => false,
             },
         }
-    }
-    /// The effect by which calls of the host have an order.
-    pub fn effect(&self) -> Option<&str> {
-        self.host_call().and_then(|call| call.effect.as_deref())
     }
     /// The call of the host that the statement is.
     pub fn host_call(&self) -> Option<&HostCall> {

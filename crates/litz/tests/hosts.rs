@@ -504,17 +504,70 @@ fn branches_call_the_host() {
     }
 }
 
+/// FO-7: calls in branches and loops keep their order among those of the same effect around them.
 #[test]
-fn branches_have_no_effects_of_the_host() {
-    let call = BRANCHES.replace("CALL", "mylib.log.default(%a)\n%b: f32[4] = aten.relu.default(%a)");
-    let body = format!("op mylib.log.default(Tensor x) -> () effect log\n{call}");
-    let options = options(&Toy::new());
-    let backend = litz::backend(&options).expect("there is a backend");
-    let mut silent = |_: &str| {};
-    let mut runner = Runner::new(Verify::Passes, None, &mut silent);
-    let compiled = pipeline::compile(graph(&body), &*backend, &options, Stage::Program, &mut runner);
-    let message = compiled.err().expect("refused").to_string();
-    assert!(message.contains("mylib.log.default is not supported"), "{message}");
+fn calls_in_branches_and_loops_keep_their_order() {
+    let logs = |scale: f32| {
+        format!(
+            "%s: f32[4] = aten.mul.Scalar(%a, {scale}.0)
+            mylib.log.default(%s)"
+        )
+    };
+    let branch = |name: &str, scale: f32| {
+        let logs = logs(scale);
+        format!(
+            "graph @{name} on cpu {{
+              %a: f32[4] = input
+              {logs}
+              %b: f32[4] = aten.relu.default(%a)
+              return %b
+            }}"
+        )
+    };
+    let (then, other, body) = (branch("then", 2.0), branch("else", 3.0), logs(4.0));
+    let body = format!(
+        "op mylib.log.default(Tensor x) -> () effect log
+        {then}
+        {other}
+        graph @more on cpu {{
+          %i: i64[] = input
+          %a: f32[4] = input
+          %more: bool[] = aten.lt.Scalar(%i, 2)
+          return %more
+        }}
+        graph @body on cpu {{
+          %i: i64[] = input
+          %a: f32[4] = input
+          {body}
+          %j: i64[] = aten.add.Scalar(%i, 1, 1)
+          %c: f32[4] = aten.neg.default(%a)
+          return %j, %c
+        }}
+        %p: bool[] = input
+        %n: i64[] = input
+        %x: f32[4] = input
+        %y: f32[4] = aten.exp.default(%x)
+        mylib.log.default(%y)
+        _ = higher_order.cond.default(%p, @then, @else, [%x])
+        mylib.log.default(%x)
+        _ = higher_order.cond.default(%p, @then, @else, [%x])
+        _, %d: f32[4] = higher_order.while_loop.default(@more, @body, [%n, %x], [])
+        mylib.log.default(%y)
+        return %d"
+    );
+    for (holds, scale) in [(true, 2.0), (false, 3.0)] {
+        let inputs = [
+            Tensor::scalar(holds).expect("one element"),
+            Tensor::scalar(0i64).expect("one element"),
+            tensor(&[4], &[1.0; 4]),
+        ];
+        let (outputs, calls, _) = run(&body, &inputs);
+        let e = f64::from(1f32.exp());
+        let logged: Vec<f64> = calls.iter().map(|call| call.elements[0][0]).collect();
+        let expected = [e, scale, 1.0, scale, 4.0, -4.0, e];
+        assert!(logged.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1e-6), "{logged:?}");
+        assert_eq!((logged.len(), &outputs), (expected.len(), &vec![vec![1.0; 4]]));
+    }
 }
 
 /// FO-10: one node is a call of the host, its neighbours fuse among themselves.

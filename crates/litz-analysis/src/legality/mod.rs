@@ -24,7 +24,7 @@ pub use dependences::{need, needed_in, parts_of};
 pub use problem::{Problem, Site, Within};
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::rc::Rc;
 
@@ -598,10 +598,11 @@ impl<'a> Verifier<'a> {
     /// to what outlives a call, and what may end the call before them, such as an assertion; and calls of the host that have one
     /// effect.
     fn order(&mut self) {
-        let mut effects: Vec<usize> = Vec::new();
+        let mut effects: Vec<(usize, BTreeSet<&str>)> = Vec::new();
         let mut writers: Vec<Option<usize>> = vec![None; self.loops.bufs.len()];
         let mut readers: Vec<Vec<usize>> = vec![Vec::new(); self.loops.bufs.len()];
-        for (at, stmt) in self.loops.stmts.iter().enumerate() {
+        let loops = self.loops;
+        for (at, stmt) in loops.stmts.iter().enumerate() {
             for buf in stmt.reads() {
                 if let Some(writer) = writers.get(buf.index()).copied().flatten() {
                     self.ordered(writer, at, buf);
@@ -616,23 +617,22 @@ impl<'a> Verifier<'a> {
                 else {
                     continue;
                 };
-                let outlives = self.loops.bufs[buf].kind != BufKind::Temp;
-                let effects = effects.iter().copied().filter(|_| outlives);
+                let outlives = loops.bufs[buf].kind != BufKind::Temp;
+                let effects = effects.iter().map(|(at, _)| *at).filter(|_| outlives);
                 let earlier = writer.replace(at).into_iter().chain(std::mem::take(readers)).chain(effects);
                 for other in earlier.filter(|&other| other != at).collect::<Vec<_>>() {
                     self.ordered(other, at, buf);
                 }
             }
-            if let Some(effect) = stmt.effect() {
-                let same = effects.iter().filter(|&&other| self.loops.stmts[other].effect() == Some(effect));
-                for &other in same {
-                    self.in_order(other, at, format_args!("comes first of effect `{effect}`"));
+            let own = loops.effects(stmt);
+            for (other, of) in &effects {
+                if let Some(effect) = own.intersection(of).next() {
+                    self.in_order(*other, at, format_args!("comes first of effect `{effect}`"));
                 }
             }
-            effects.extend(self.loops.may_fail(stmt).then_some(at));
+            effects.extend(loops.may_fail(stmt).then_some((at, own)));
         }
-        for (sym, defined) in self.loops.late_sizes() {
-            let loops = self.loops;
+        for (sym, defined) in loops.late_sizes() {
             for (at, _) in loops.stmts.iter().enumerate().filter(|(_, stmt)| loops.mentions(stmt, sym)) {
                 self.in_order(defined, at, format_args!("gives {sym} its value"));
             }

@@ -32,10 +32,9 @@ def backend(module, example_inputs, *, mode=None, options=None, note=None):
         # Dynamo compiles once more for tensors of another type.
         return _left_to_pytorch(module, chosen, FAKE, note)
     hops.without_hints(module)
-    inside = effects.in_control_flow(module)
-    if inside is not None:
-        # AOTAutograd cannot trace it.
-        return _left_to_pytorch(module, chosen, inside, note)
+    inside = effects.in_control_flow(module, _is_trained(module, example_inputs))
+    if inside is not None and not inside.is_traced:
+        return _left_to_pytorch(module, chosen, inside.reason, note)
     # Dynamo does not guard the types of the tensors inside of others.
     is_wrapped = any(isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value) for value in example_inputs)
     parameters = _parameters(module, example_inputs) if chosen.freeze and not torch.is_grad_enabled() else {}
@@ -49,8 +48,9 @@ def backend(module, example_inputs, *, mode=None, options=None, note=None):
     # A graph with frozen parameters is of this process, and what is noted is what compiling it shows.
     is_kept = not (parameters or is_wrapped or note) and caching.can_keep(module, example_inputs, chosen)
     keeping = caching.kept(compilers, chosen) if is_kept else contextlib.nullcontext(compilers)
+    tracing_effects = effects.without_tokens() if inside is not None else contextlib.nullcontext()
     # Tokens of effects are no arguments and no results of graphs: what AOTAutograd counts does not always count them, and what it keeps never does.
-    with torch._functorch.config.patch(unlift_effect_tokens=True), keeping as compilers, whole.kept():
+    with torch._functorch.config.patch(unlift_effect_tokens=True), keeping as compilers, whole.kept(), tracing_effects:
         made = aot_autograd(
             **compilers,
             decompositions=Decompositions(chosen.random, chosen.hosted()),
@@ -100,6 +100,12 @@ def _left_to_pytorch(module, options, reason, note):
         note("forward", None, reason)
     _leave(options, reason)
     return module
+
+
+def _is_trained(module, example_inputs) -> bool:
+    """Whether AOTAutograd makes a graph of derivatives, too."""
+    tensors = (*module.parameters(), *(value for value in example_inputs if isinstance(value, torch.Tensor)))
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
 def _parameters(module, example_inputs) -> dict:

@@ -8,7 +8,7 @@ import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from . import _litz, collectives, hops, random, refusals
+from . import _litz, collectives, effects, hops, random, refusals
 from .errors import NotConverted
 from .host import overload
 from .sizes import at_least_one, facts, is_dense, is_known
@@ -368,7 +368,8 @@ class _Converter(Writer):
             return
         # Where random numbers are to be eager's, eager makes them, in its order.
         is_eager = self.root().streams is None and torch.Tag.nondeterministic_seeded in target.tags and not drops_nothing(node)
-        self.declare(op, "random" if is_eager else None)
+        # Of a graph that was traced without tokens: see `effects.py`.
+        self.declare(op, "ordered" if effects.is_ordered(target) else "random" if is_eager else None)
         is_refused = refusals.is_refused(target, node.args, node.kwargs)
         if self.streams is not None and not is_refused and random.write(self, node, target, value):
             return

@@ -15,6 +15,7 @@ CONTROL = {
     "associative_scan": (range(1), 3),
 }
 
+CONTROL_OPERATORS = [getattr(torch.ops.higher_order, name) for name in CONTROL if hasattr(torch.ops.higher_order, name)]
 
 
 def without_hints(module: torch.fx.GraphModule) -> None:

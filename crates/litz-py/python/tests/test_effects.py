@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 import torch
 from checks import compiled, each, needs_litz, same
-from effect_programs import FOUND, NOTED, PROGRAMS, argument, compare, seen, with_neighbours
+from effect_programs import FOUND, NOTED, PROGRAMS, argument, compare, printed, seen, with_neighbours
 from torch.utils.checkpoint import checkpoint
 
 import litz
@@ -62,7 +62,7 @@ def test_operators_of_any_size(name):
     assert not left()
 
 
-noted = torch.ops.litz_effects.note
+noted, log, several = (getattr(torch.ops.litz_effects, name) for name in ("note", "log", "several"))
 
 
 @torch.compiler.nested_compile_region
@@ -112,25 +112,97 @@ def region_in_a_branch(x):
     return torch.cond(x.sum() > 0, region, lambda x: x.sin(), (x,)), x.exp()
 
 
-@pytest.mark.eager_graphs(r"the effects of \S+ inside of ")
-@pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
-@each(
-    condition=condition,
-    nested_conditions=nested_conditions,
-    loop=loop,
-    scan=scan,
-    inverses=inverses_in_a_loop,
-    region_in_a_branch=region_in_a_branch,
-)
-def test_control_flow(f, train):
-    """AOTAutograd has no place for tokens in the graphs that control flow calls."""
+CONTROL_FLOW = {
+    "condition": condition,
+    "nested_conditions": nested_conditions,
+    "loop": loop,
+    "scan": scan,
+    "inverses": inverses_in_a_loop,
+    "region_in_a_branch": region_in_a_branch,
+    "printed_in_a_branch": lambda x: torch.cond(x.sum() > 0, lambda x: printed(x), lambda x: x.cos(), (x,)),
+    "logged_in_a_branch": lambda x: torch.cond(x.sum() > 0, lambda x: (log(x), x.sin())[1], lambda x: (log(x * 2), x.cos())[1], (x,)),
+    "nobody_reads": lambda x: (torch.cond(x.sum() > 0, lambda x: noted(x, "true"), lambda x: noted(x, "false"), (x,)), x.exp())[1],
+    "same_twice": lambda x: [torch.cond(x.sum() > 0, lambda x: noted(x, "true"), lambda x: noted(x, "false"), (x,)) for _ in range(2)],
+    "other_branch": lambda x: torch.cond(x.sum() < 0, lambda x: noted(x, "true"), lambda x: noted(x.cos(), "false"), (x,)),
+    "one_branch": lambda x: torch.cond(x.sum() > 0, lambda x: noted(x, "true"), lambda x: x * 2, (x,)),
+    "between_others": lambda x: between_others(x),
+    "loop_of_conditions": lambda x: loop_of_conditions(x),
+    "condition_of_a_loop": lambda x: condition_of_a_loop(x),
+    "several": lambda x: torch.cond(x.sum() > 0, lambda x: several([x, x.sin()], 2.0, 2)[1], lambda x: x * 1, (x,)),
+    "with_hints": lambda x: torch.cond(x.sum() > 0, lambda x: hinted(lambda x: noted(x, "true"), x), lambda x: x * 1, (x,)),
+}
+
+
+def between_others(x):
+    """Calls around a branch and a loop, some of which depend on neither."""
+    y = noted(x, "before")
+    z = torch.cond(x.sum() > 0, lambda x: noted(x.exp(), "true"), lambda x: noted(x, "false"), (x,))
+    y = noted(y, "between")
+    _, w = torch._higher_order_ops.while_loop(lambda at, x: at < 2, lambda at, x: (at + 1, noted(x, "loop").sin()), (torch.tensor(0), x))
+    log(x)
+    return torch.linalg.inv(x), noted(x + 1, "behind"), y, z, w
+
+
+def loop_of_conditions(x):
+    def body(at, x):
+        return at + 1, torch.cond(at > 0, lambda x: noted(x, "later"), lambda x: noted(x.sin(), "first"), (x,))
+
+    return torch._higher_order_ops.while_loop(lambda at, x: at < 3, body, (torch.tensor(0), x))
+
+
+def condition_of_a_loop(x):
+    """What decides whether a loop goes on has effects. What it is given is no constant: PyTorch's tracing would call it with that."""
+    more = lambda at, x: noted(at + x.sum() * 0, "more") < 5
+    return torch._higher_order_ops.while_loop(more, lambda at, x: (at + 1, noted(x, "body").sin()), (torch.tensor(0), x))
+
+
+def hinted(body, x):
+    return torch.ops.higher_order.hints_wrapper(body, (x,), {}, hints={"kernel": "fast"})
+
+
+@pytest.mark.parametrize("name", CONTROL_FLOW)
+def test_control_flow(name):
     litz.reset_stats()
-    compare(f, train)
+    with torch.no_grad():
+        compare(CONTROL_FLOW[name], False)
+    assert not left()
+
+
+@pytest.mark.parametrize("name", ["condition", "nested_conditions", "loop", "scan", "between_others", "loop_of_conditions"])
+def test_control_flow_of_any_size(name):
+    litz.reset_stats()
+    compare(CONTROL_FLOW[name], False, dynamic=True)
+    assert not left()
+
+
+@pytest.mark.eager_graphs(r"the effects of \S+ inside of ")
+@pytest.mark.parametrize("name", ["condition", "nested_conditions", "loop", "scan", "inverses", "region_in_a_branch", "between_others"])
+def test_control_flow_in_training(name):
+    """AOTAutograd has no place for tokens in the graphs that control flow calls, and those of derivatives would call operators once more."""
+    f = CONTROL_FLOW[name]
+    litz.reset_stats()
+    compare(f, True)
     (reason,) = left()
     assert reason.startswith("the effects of ")
     torch._dynamo.reset()
     with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=reason):
-        compiled(f, options={"fallback": "error"})(argument())
+        compiled(f, options={"fallback": "error"})(argument().requires_grad_())
+
+
+def test_control_flow_fails_in_order():
+    """What comes before a failure in a branch has happened, and nothing behind it."""
+
+    def f(x):
+        y = noted(x, "before")
+        z = torch.cond(x.sum() > 1, lambda x: noted(torch.linalg.inv(x), "true"), lambda x: noted(torch.linalg.inv(x * 0), "false"), (x,))
+        return noted(z, "behind"), y
+
+    fast = compiled(f)
+    seen(lambda x: fast(x), False)
+    assert [call for call, *_ in NOTED] == ["before", "true", "behind"]
+    with pytest.raises(RuntimeError, match="singular"):
+        seen(lambda x: fast(-x), False)
+    assert [call for call, *_ in NOTED] == ["before"]
 
 
 def test_control_flow_beside_effects():
