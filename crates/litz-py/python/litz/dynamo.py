@@ -45,8 +45,9 @@ def backend(module, example_inputs, *, mode=None, options=None, note=None):
         "bw_compiler": functools.partial(compiler, kind="backward"),
         "inference_compiler": functools.partial(compiler, parameters=parameters, kind="inference"),
     }
-    # A graph with frozen parameters is of this process, and what is noted is what compiling it shows.
-    is_kept = not (parameters or is_wrapped or note) and caching.can_keep(module, example_inputs, chosen)
+    # A graph with frozen parameters is of this process, and what is noted, or found out of views, is what compiling it shows.
+    retyped = _retyped(module)
+    is_kept = not (parameters or is_wrapped or note or retyped) and caching.can_keep(module, example_inputs, chosen)
     keeping = caching.kept(compilers, chosen) if is_kept else contextlib.nullcontext(compilers)
     tracing_effects = effects.without_tokens() if inside is not None else contextlib.nullcontext()
     # Tokens of effects are no arguments and no results of graphs: what AOTAutograd counts does not always count them, and what it keeps never does.
@@ -57,29 +58,30 @@ def backend(module, example_inputs, *, mode=None, options=None, note=None):
             partition_fn=pair.partition,
             keep_inference_input_mutations=True,
         )(module, example_inputs)
-    if _misreads(module):
+    if _misreads(retyped):
         return _left_to_pytorch(module, chosen, "a view of an argument as a type of another size", note)
     return made
 
 
-def _misreads(module) -> bool:
-    """Whether AOTAutograd makes a result wrongly: a view of an argument as a type of another size. Where it cannot apply the operators of a view once
-    more, since sizes that they have are symbols, it goes by sizes and strides in elements of the argument's type.
-    """
-    from torch._functorch._aot_autograd.schemas import OutputType
-
-    context = torch._guards.TracingContext.try_get()
-    if context is None or context.fw_metadata is None:
-        return False
+def _retyped(module) -> list[int]:
+    """Results of Dynamo's graph, by position, that are views of an argument as a type of another size."""
     value = lambda node: node.meta.get("example_value") if isinstance(node, torch.fx.Node) else None
     is_plain = lambda tensor: isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided
     given = {tensor.untyped_storage()._cdata: tensor for tensor in map(value, module.graph.find_nodes(op="placeholder")) if is_plain(tensor)}
-    for result, info in zip(map(value, module.graph.output_node().args[0]), context.fw_metadata.output_info):
-        if info.output_type is not OutputType.alias_of_input or not is_plain(result):
-            continue
-        views, base = info.view_meta_sequence, given.get(result.untyped_storage()._cdata, result)
+    results = ((at, result) for at, result in enumerate(map(value, module.graph.output_node().args[0])) if is_plain(result))
+    return [at for at, result in results if result.itemsize != _counted(given.get(result.untyped_storage()._cdata, result), result)]
+
+
+def _misreads(retyped) -> bool:
+    """Whether AOTAutograd makes one of these results wrongly. Where it cannot apply the operators of a view once more, since sizes that they have are
+    symbols, it goes by sizes and strides in elements of the argument's type.
+    """
+    from torch._functorch._aot_autograd.schemas import OutputType
+
+    for info in (torch._guards.TracingContext.get().fw_metadata.output_info[at] for at in retyped):
+        views = info.view_meta_sequence
         is_applied = views is not None and not any(view.has_symbolic_inputs for view in views.sequence)
-        if not is_applied and result.itemsize != _counted(base, result):
+        if info.output_type is OutputType.alias_of_input and not is_applied:
             return True
     return False
 

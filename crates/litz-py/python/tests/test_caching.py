@@ -268,3 +268,16 @@ def test_an_entry_that_is_damaged_is_compiled_anew(tmp_path):
     entry.write_bytes(content.replace(b"aten.sin.default", b"aten.sinful.what"))
     assert content != entry.read_bytes()
     assert run(program, tmp_path)["sine"].hits == 0
+
+
+def test_views_that_are_made_wrongly_are_found_in_every_process(tmp_path):
+    """What AOTAutograd keeps of such a graph would be taken for right."""
+    program = """
+fast = torch.compile(lambda x, n: (x.expand(n, 4).view(torch.int64), x + 1), backend=litz.dynamo.backend, dynamic=True, options={"fallback": "quiet"})
+for n in (3, 5):
+    x = torch.rand(1, 4)
+    assert torch.equal(fast(x, n)[0], x.expand(n, 4).view(torch.int64))
+assert [*litz.stats()["eager_graphs"]] == ["a view of an argument as a type of another size"]
+"""
+    for _ in range(2):
+        assert run(part("view", program), tmp_path)["view"].saved == 0
