@@ -95,11 +95,12 @@ impl Placing<'_> {
         let init = Leaf { nest, part: Part::Init, bind, masked: leaf.masked, block: None, by: None };
         let spans = |axis: &Axis| init.bind.iter().any(|bind| bind.1.has_sym(axis.var));
         let spanned: Vec<(LoopKind, Axis)> = below.iter().filter(|(_, axis)| spans(axis)).copied().collect();
-        // Totals that the sums of blocks are merged into stay in memory while the sums of a block take the registers. So do the
-        // accumulators of points that a loop goes through one after another: registers cannot be indexed at run time.
+        // Totals that the sums of blocks are merged into stay in memory while the sums of a block take the registers, unless there is
+        // one alone. So do the accumulators of points that a loop goes through one after another: registers cannot be indexed at run
+        // time.
         // What threads have is merged when they have all of it.
         let are_threads = below.first().is_some_and(|(kind, _)| kind.level().is_some());
-        let adds_blocks = has_part(tree, &leaf.nest, Part::Merge) && !are_threads;
+        let adds_blocks = has_part(tree, &leaf.nest, Part::Merge) && !are_threads && !spanned.is_empty();
         let is_written_out =
             spanned.iter().all(|(kind, axis)| is_tile(*kind) && axis.extent.as_int().is_some());
         let space = match adds_blocks || !is_written_out {

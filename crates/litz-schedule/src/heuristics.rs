@@ -19,14 +19,16 @@ pub struct Heuristics {
     /// Instructions of an epilogue that are written out for every vector of a register tile; longer ones run as a loop
     /// over the tile, kept in scratch memory. A 28-fold gelu took 18 ms to compile where a loop takes 4.
     pub inline_epilogue: usize,
-    /// Terms that a product adds up one after another before it adds the result to the others. Rounding errors of n terms
+    /// Terms that an accumulator of a sum adds up one after another before it adds the result to the others; lanes and vectors in
+    /// flight are accumulators of their own. Rounding errors of n terms
     /// in K blocks of b grow as sqrt(n*b + n*n/b). On an Intel Xeon a product of 128x768x768 takes 1 % longer with 96 than
     /// with 128, 2 to 3 % with 64, and errs 0.88 and 0.76 times as much. Tiles of few rows have shorter blocks.
     pub partial_sum: i64,
-    /// The same for products that are rounded to a half type: one after another, so many terms err by less than half of
+    /// The same for sums that are rounded to a half type: one after another, so many terms err by less than half of
     /// the unit in which a bf16 result is rounded.
     pub partial_half: i64,
-    /// The same for sums of columns, which have no lanes to share the terms.
+    /// The least of these for sums of columns, which have no lanes to share the terms, and of rows that are shorter than a vector: as
+    /// many as there are blocks of them are best, up to `partial_sum`.
     pub partial_column: i64,
     /// Whether kernels are merged that read the same data with their axes in another order, or with one axis for several.
     pub reorder_axes: ReorderAxes,

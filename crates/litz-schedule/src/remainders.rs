@@ -35,9 +35,7 @@ fn end_in(trees: &mut Vec<Tree>, split_up: &mut Vec<Sym>, nests: &Nests<'_>, fac
                 continue;
             }
             (Tree::Loop { kind, axis, .. }, Some(limit)) => {
-                let end = facts.simplify(axis.extent.min(limit));
-                let may_be_less = facts.known(&Rel::le(0, end)) != Known::Yes;
-                let end = if may_be_less { end.max(0) } else { end };
+                let end = ended(axis.extent, limit, facts);
                 // A launch has a number of threads that is known ahead: where they may be more than there are points, leaves are masked.
                 if kind.level().is_none() || longest(end).as_int().is_some() {
                     axis.extent = end;
@@ -48,6 +46,13 @@ fn end_in(trees: &mut Vec<Tree>, split_up: &mut Vec<Sym>, nests: &Nests<'_>, fac
         end_below(&mut tree, split_up, nests, facts);
         trees.push(tree);
     }
+}
+
+/// How many iterations a loop has that ends at a limit, if not before.
+pub fn ended(extent: Expr, limit: Expr, facts: &Facts) -> Expr {
+    let end = facts.simplify(extent.min(limit));
+    let may_be_less = facts.known(&Rel::le(0, end)) != Known::Yes;
+    if may_be_less { end.max(0) } else { end }
 }
 
 /// Ends the loops in a tree.

@@ -76,9 +76,13 @@ pub const SETTINGS: &[Setting] = &[
         0..=1024,
         "instructions of an epilogue that are written out for every vector of a register tile"
     ),
-    number!(heuristics.partial_sum, 1..=MANY, "terms of a product that are added up one after another"),
-    number!(heuristics.partial_half, 1..=MANY, "the same for products that are rounded to a half type"),
-    number!(heuristics.partial_column, 1..=MANY, "the same for sums of columns"),
+    number!(heuristics.partial_sum, 1..=MANY, "terms that an accumulator of a sum adds up one after another"),
+    number!(heuristics.partial_half, 1..=MANY, "the same for sums that are rounded to a half type"),
+    number!(
+        heuristics.partial_column,
+        1..=MANY,
+        "the least of these for sums of columns, and of rows that fill no vector"
+    ),
     Setting {
         name: "reorder_axes",
         meaning: "which kernels are merged that read the same data with their axes in another order",

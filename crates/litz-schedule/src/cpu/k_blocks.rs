@@ -1,23 +1,33 @@
 //! Cuts the loops of long sums into blocks, so that rounding errors stay small and operands stay in the cache.
 
 use crate::axes::variable;
-use crate::cost::size;
+use crate::cost::{ceil_div, size};
 use crate::cut::{balanced, cut, rebind};
-use litz_ir::loops::{Axis, Loops, Nest, Stmt};
+use crate::remainders::ended;
+use litz_analysis::access::{Access, accesses};
+use litz_analysis::inside::enter;
+use litz_ir::ReduceOp;
+use litz_ir::loops::{Axis, InstOp, Loops, Nest, Stmt};
 use litz_ir::schedule::{Leaf, LoopKind, Part, Tree};
-use litz_sym::{Expr, Rel, Sym};
+use litz_sym::{Expr, Sym};
 use std::ops::RangeInclusive;
 
-/// The reduced loops around `body`. Long sums are added up by K blocks of about `wanted` terms: a single loop is cut into
-/// them, and of several loops the innermost that are long enough together make one. `axes` belong to a kernel of `loops`.
-pub fn sum_in_k_blocks(body: Vec<Tree>, axes: &[Axis], loops: &Loops, wanted: i64) -> Vec<Tree> {
+/// The reduced loops around `body`, outermost first. Sums of which an accumulator takes many terms are added up by K blocks of about `wanted`
+/// of these: a single loop is cut into them, and of several loops the innermost that are long enough together make one. `axes`
+/// belong to a kernel of `loops`.
+pub fn sum_in_k_blocks(body: Vec<Tree>, axes: &[(LoopKind, Axis)], loops: &Loops, wanted: i64) -> Vec<Tree> {
     cut_into_k_blocks(body, axes, loops, wanted).0
+}
+
+/// Loops that go by one after another.
+pub fn in_order(axes: &[Axis]) -> Vec<(LoopKind, Axis)> {
+    axes.iter().map(|&axis| (LoopKind::For, axis)).collect()
 }
 
 /// The loops around `body` that add up one K block of the cache, in shorter K blocks for the sake of rounding. Where it is too
 /// short to be cut, it is one such block itself.
 pub fn sum_of_k_block(body: Vec<Tree>, axes: &[Axis], loops: &Loops, wanted: i64) -> Vec<Tree> {
-    let (trees, is_cut) = cut_into_k_blocks(body, axes, loops, wanted);
+    let (trees, is_cut) = cut_into_k_blocks(body, &in_order(axes), loops, wanted);
     let Some(outermost) = axes.first().filter(|_| !is_cut) else { return trees };
     let whole = Axis { var: variable(loops, &format!("{}p", outermost.var)), extent: Expr::one() };
     let value = Expr::sym(whole.var) * outermost.extent + Expr::sym(outermost.var);
@@ -30,7 +40,7 @@ pub fn sum_of_k_block(body: Vec<Tree>, axes: &[Axis], loops: &Loops, wanted: i64
 fn merges(body: &[Tree], loops: &Loops) -> Vec<Tree> {
     let mut merges = Vec::new();
     let merge = |leaf: &Leaf| {
-        let nest = nest_of(leaf, loops).filter(|_| leaf.part == Part::Update)?;
+        let nest = nest_of(leaf, loops).filter(|nest| leaf.part == Part::Update && adds_up(nest))?;
         let bind = leaf.bind.iter().filter(|(axis, _)| !nest.is_running(*axis)).copied().collect();
         Some(Tree::Leaf(Leaf {
             nest: leaf.nest.clone(),
@@ -45,6 +55,20 @@ fn merges(body: &[Tree], loops: &Loops) -> Vec<Tree> {
     merges
 }
 
+/// Whether all that a nest stores is rounded to half types.
+pub fn is_rounded_to_half(loops: &Loops, nest: &Nest) -> bool {
+    let is_half = |access: Access<'_>| {
+        let dtype = loops.bufs[access.buf].dtype;
+        dtype.compute() != dtype
+    };
+    accesses(nest).filter(|access| access.store).all(is_half)
+}
+
+/// Whether the order of terms decides what a nest computes.
+fn adds_up(nest: &Nest) -> bool {
+    nest.body.iter().any(|inst| matches!(inst.op, InstOp::Reduce(ReduceOp::Sum, _)))
+}
+
 fn nest_of<'a>(leaf: &Leaf, loops: &'a Loops) -> Option<&'a Nest> {
     loops.stmts.iter().flat_map(Stmt::nests).find(|nest| nest.name == leaf.nest)
 }
@@ -55,37 +79,68 @@ fn nest_of<'a>(leaf: &Leaf, loops: &'a Loops) -> Option<&'a Nest> {
 const BLOCKS_IN_ORDER: i64 = 64;
 
 /// The loops, and whether they are cut into K blocks.
-fn cut_into_k_blocks(body: Vec<Tree>, axes: &[Axis], loops: &Loops, wanted: i64) -> (Vec<Tree>, bool) {
+fn cut_into_k_blocks(
+    body: Vec<Tree>,
+    axes: &[(LoopKind, Axis)],
+    loops: &Loops,
+    wanted: i64,
+) -> (Vec<Tree>, bool) {
     let mut trees = body;
-    // What is added up one after another in `trees`: terms, or the sums of blocks.
+    // What an accumulator adds up one after another in `trees`: terms, or the sums of blocks.
     let (mut length, mut wanted) = (1i64, wanted);
     let (mut is_block, mut is_cut) = (false, false);
     let mut rest = axes.to_vec();
-    while let Some(axis) = rest.pop() {
-        let extent = size(&loops.facts, axis.extent);
-        if length >= wanted && extent > 1 {
+    while let Some((kind, axis)) = rest.pop() {
+        let at_once = at_once(kind);
+        let extent = ceil_div(size(&loops.facts, axis.extent), at_once);
+        let is_long = |length: i64, wanted: i64| length.saturating_mul(extent) > 2 * wanted;
+        // Two iterations would be more than is wanted.
+        if is_long(length, wanted) && 2 * length > wanted && at_once == 1 {
             (is_block, is_cut) = (true, true);
             (length, wanted) = (1, BLOCKS_IN_ORDER);
         }
-        let is_short = length.saturating_mul(extent) <= 2 * wanted;
-        let k_block = if is_short { None } else { k_block_of(&trees, &axis, loops, wanted / length) };
         if std::mem::take(&mut is_block) {
             trees.extend(merges(&trees, loops));
         }
-        let Some(k_block) = k_block else {
-            trees = vec![Tree::Loop { kind: LoopKind::For, axis, body: trees }];
+        if !is_long(length, wanted) {
+            trees = vec![Tree::Loop { kind, axis, body: trees }];
             length = length.saturating_mul(extent);
             continue;
-        };
+        }
+        let k_block = at_once * k_block_of(axis.extent, at_once, wanted / length);
         let name = |suffix: &str| variable(loops, &format!("{}{suffix}", axis.var));
-        let (outside, inside, value) = cut(axis, k_block, name("b"), name("i"));
+        let (outside, mut inside, value) = cut(axis, k_block, name("b"), name("i"));
+        if axis.extent.as_int().is_none_or(|extent| extent % k_block != 0) {
+            let mut facts = loops.facts.clone();
+            enter(&mut facts, outside);
+            inside.extent = ended(inside.extent, axis.extent - Expr::sym(outside.var) * k_block, &facts);
+        }
         let body = trees.into_iter().map(|t| rebind(t, axis.var, value)).collect();
-        trees = vec![Tree::Loop { kind: LoopKind::For, axis: inside, body }];
-        rest.push(outside);
+        trees = vec![Tree::Loop { kind, axis: inside, body }];
+        rest.push((LoopKind::For, outside));
         (is_block, is_cut) = (true, true);
         (length, wanted) = (1, BLOCKS_IN_ORDER);
     }
     (trees, is_cut)
+}
+
+/// How many terms an accumulator takes of a sum along these loops.
+pub fn chain(axes: &[(LoopKind, Axis)], loops: &Loops) -> i64 {
+    let lengths = axes.iter().map(|(kind, axis)| ceil_div(size(&loops.facts, axis.extent), at_once(*kind)));
+    lengths.fold(1, i64::saturating_mul)
+}
+
+/// Iterations of a loop that are added up in accumulators of their own: lanes, and vectors in flight.
+fn at_once(kind: LoopKind) -> i64 {
+    match kind {
+        LoopKind::Vector { lanes, copies } => i64::from(lanes) * i64::from(copies),
+        LoopKind::For
+        | LoopKind::Unroll
+        | LoopKind::Pipeline { .. }
+        | LoopKind::Level(_)
+        | LoopKind::Chain
+        | LoopKind::Mma => 1,
+    }
 }
 
 /// Reduced loops in two levels.
@@ -130,42 +185,18 @@ pub fn k_blocks(axes: &[Axis], loops: &Loops, most: i64, wanted: i64) -> Option<
     None
 }
 
-/// How long to cut the K blocks of a loop: about `wanted`, of equal length where the extent has a divisor near it, else with
-/// the last one cut short, where it may be.
-fn k_block_of(body: &[Tree], axis: &Axis, loops: &Loops, wanted: i64) -> Option<i64> {
-    let even = |lengths| divisor_near(axis.extent.as_int()?, wanted, lengths);
-    let uneven = || match axis.extent.as_int() {
-        Some(extent) => balanced(extent, wanted, true),
-        None => wanted,
-    };
-    even(wanted / 2 + 1..=wanted + wanted / 3)
-        .or_else(|| may_be_cut_short(body, axis, loops).then(uneven))
-        .or_else(|| even(wanted / 4 + 1..=2 * wanted))
+/// How long to cut the K blocks of a loop, in what it takes at once: about `wanted`, of equal length where the extent has a divisor near
+/// it, else with the last one shorter.
+fn k_block_of(extent: Expr, at_once: i64, wanted: i64) -> i64 {
+    let Some(extent) = extent.as_int() else { return wanted };
+    let whole = (extent % at_once == 0).then_some(extent / at_once);
+    whole
+        .and_then(|whole| divisor_near(whole, wanted, wanted / 2 + 1..=wanted + wanted / 3))
+        .unwrap_or_else(|| balanced(ceil_div(extent, at_once), wanted, true))
 }
 
 /// The divisor of an extent that is closest to what is wanted, of those of some size; of two that are as close the larger one.
 fn divisor_near(extent: i64, wanted: i64, sizes: RangeInclusive<i64>) -> Option<i64> {
     let divisors = sizes.filter(|d| *d > 1 && extent % d == 0);
     divisors.rev().min_by_key(|d| (d - wanted).abs())
-}
-
-/// Whether what lies past the end of a loop lies past the end of the axes that leaves bind to it: nothing runs there then.
-/// It does not where the loop is a digit of merged axes, or the inner of two that an axis was cut into: past its end is
-/// what the next iteration of the outer one begins with.
-fn may_be_cut_short(body: &[Tree], axis: &Axis, loops: &Loops) -> bool {
-    let mut may = true;
-    let ends = |leaf: &Leaf, (of, value): &(Sym, Expr)| {
-        let bound = nest_of(leaf, loops).and_then(|nest| nest.all_axes().find(|a| a.var == *of));
-        // Other loops only add to it.
-        let step = value.linear(axis.var).map(|(step, _)| step);
-        bound.zip(step).is_some_and(|(bound, step)| {
-            loops.facts.known(&Rel::le(bound.extent, step * axis.extent)).is_yes()
-        })
-    };
-    for tree in body {
-        tree.each_leaf(&mut |leaf| {
-            may &= leaf.bind.iter().filter(|b| b.1.has_sym(axis.var)).all(|b| ends(leaf, b));
-        });
-    }
-    may
 }

@@ -34,6 +34,7 @@ impl Settings {
                 "chunk_ops" => options.heuristics.chunk_ops = number(key, value)?,
                 "block" => options.heuristics.block = number(key, value)?,
                 "partial_sum" => options.heuristics.partial_sum = number(key, value)?,
+                "partial_column" => options.heuristics.partial_column = number(key, value)?,
                 "passes" => passes = value.split(", ").map(str::to_owned).collect(),
                 "fails" => fails = Some(value.clone()),
                 _ => return Err(format!("unknown setting `{key}`")),

@@ -1,7 +1,7 @@
 //! Plans kernels of contractions: matrix products and convolutions by register tiles.
 
 use crate::cost::{points, size};
-use crate::cpu::k_blocks::{sum_in_k_blocks, sum_of_k_block};
+use crate::cpu::k_blocks::{in_order, sum_in_k_blocks, sum_of_k_block};
 use crate::cpu::product::m_tile::MTile;
 use crate::cpu::product::panel::Panel;
 use crate::cpu::product::problem::Problem;
@@ -93,7 +93,7 @@ fn tile_trees(problem: &Problem<'_>, tiling: &Tiling, around: &[Axis], packing: 
             let k_block = |body, axes: &[Axis]| in_tile(sum_of_k_block(body, axes, loops, terms));
             apart = blocks.around(body, packing, &problem.sum, loops, k_block);
         }
-        None => tile = sum_in_k_blocks(body, &problem.sum, loops, terms),
+        None => tile = sum_in_k_blocks(body, &in_order(&problem.sum), loops, terms),
     }
     let final_leaf = leaf(head, Part::Final, outer_bind);
     let mut epilogue: Vec<Tree> =

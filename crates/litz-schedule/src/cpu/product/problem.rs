@@ -2,12 +2,13 @@
 
 use crate::axes::{order_axes, variable};
 use crate::cost::{POINTS_PER_THREAD, points, shares_lines, size};
+use crate::cpu::k_blocks::is_rounded_to_half;
 use crate::cut::cut;
 use crate::group::Group;
 use crate::heuristics::Heuristics;
 use crate::nest;
 use litz_analysis::Contraction;
-use litz_analysis::access::{Access, Stride, accesses, stride};
+use litz_analysis::access::{Stride, accesses, stride};
 use litz_analysis::contraction::{Columns, MIN_TERMS};
 use litz_ir::loops::{Axis, InstOp, Loops, Nest};
 use litz_ir::target::{Cpu, Instruction};
@@ -180,11 +181,7 @@ impl<'a> Problem<'a> {
 
     /// Whether the results are rounded to a half type.
     pub fn is_rounded(&self) -> bool {
-        let is_half = |a: Access| {
-            let dtype = self.loops.bufs[a.buf].dtype;
-            dtype.compute() != dtype
-        };
-        accesses(self.head).filter(|access| access.store).all(is_half)
+        is_rounded_to_half(self.loops, self.head)
     }
 
     /// Whether what follows the sums is written out for every vector of a tile.

@@ -1,16 +1,13 @@
 //! Plans kernels with vectors along an axis that all members share, over the loops that they have of their own.
 
-use super::{Cx, Placed, Run, run_trees};
+use super::Cx;
 use crate::cost::points;
-use crate::cpu::k_blocks::sum_in_k_blocks;
 use crate::cpu::tiles::Tile;
 use crate::cut::{cut, rebind};
 use crate::nests::Nests;
 use litz_analysis::inside::enter;
-use litz_ir::ReduceOp;
 use litz_ir::loops::Axis;
-use litz_ir::loops::InstOp;
-use litz_ir::schedule::{KernelPlan, LoopKind, Part, Tree};
+use litz_ir::schedule::{KernelPlan, LoopKind};
 use litz_sym::Expr;
 
 impl Cx<'_> {
@@ -33,7 +30,7 @@ impl Cx<'_> {
         for run in std::mem::take(&mut self.runs) {
             let points = points(&self.loops.facts, run.axes.iter().chain([&inner]));
             work = work.saturating_add(run.ops().saturating_mul(points));
-            body.extend(self.column_trees(run));
+            body.extend(self.run_trees(run, LoopKind::For));
         }
         let body = body.into_iter().map(|t| rebind(t, axis.var, value)).collect();
         let mut facts = self.facts.clone();
@@ -50,19 +47,5 @@ impl Cx<'_> {
         };
         let body = tile.of(body);
         self.kernel(grid, work, body)
-    }
-
-    /// A run's loops below a strip of columns. Its sums have one accumulator for each column: long ones go in parts.
-    fn column_trees(&self, run: Run<'_>) -> Vec<Tree> {
-        let is_sum = |i: &InstOp| !i.is_reduction() || matches!(i, InstOp::Reduce(ReduceOp::Sum, _));
-        let reducing = run.body.iter().filter(|p| p.leaf.part == Part::Update);
-        let sums_only = reducing.flat_map(|p| &p.nest.body).all(|i| is_sum(&i.op));
-        if run.ordered || !run.reduces || !sums_only || run.axes.iter().any(|a| run.finals_need(a)) {
-            return run_trees(run, LoopKind::For);
-        }
-        let body = run.body.into_iter().map(Placed::tree).collect();
-        let mut trees = sum_in_k_blocks(body, &run.axes, self.loops, self.heuristics.partial_column);
-        trees.extend(run.finals.into_iter().map(Placed::tree));
-        trees
     }
 }

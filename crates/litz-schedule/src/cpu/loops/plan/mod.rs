@@ -10,6 +10,8 @@ mod words;
 
 use crate::axes::{Merged, variable};
 use crate::cost::{points, size};
+use crate::cpu::k_blocks::{chain, is_rounded_to_half, sum_in_k_blocks};
+use crate::cpu::tiles::in_loops;
 use crate::cut::{grain, nested};
 use crate::group::{Group, beside_axes, shared_axes};
 use crate::heuristics::Heuristics;
@@ -17,6 +19,7 @@ use crate::nest;
 use litz_analysis::access::{Stride, bound_places, stride, substitute};
 use litz_analysis::collisions::colliding_axes;
 use litz_analysis::inside::undivided;
+use litz_ir::ReduceOp;
 use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest};
 use litz_ir::schedule::{KernelPlan, Leaf, LoopKind, Part, Tree};
 use litz_ir::target::Cpu;
@@ -274,6 +277,24 @@ impl<'a> Cx<'a> {
         self.size(axis.extent) >= i64::from(lanes) && self.runs.iter().all(is_short)
     }
 
+    /// A run's loops with its leaves, then its finals, under the loops the finals depend on. `innermost` is how the last loop
+    /// runs where order is free.
+    fn run_trees(&self, run: Run<'_>, innermost: LoopKind) -> Vec<Tree> {
+        let last = run.axes.last().map(|a| a.var).filter(|_| !run.ordered);
+        let kind = |a: &Axis| if Some(a.var) == last { innermost } else { LoopKind::For };
+        // Loops that finals need come first, so that finals sit inside them and outside the reduced ones.
+        let (kept, reduced): (Vec<_>, Vec<_>) =
+            run.axes.iter().map(|a| (kind(a), *a)).partition(|(_, a)| run.finals_need(a));
+        let terms = run.terms(self.loops, &reduced, self.heuristics);
+        let leaves = run.body.into_iter().map(Placed::tree).collect();
+        let mut body = match terms {
+            Some(terms) => sum_in_k_blocks(leaves, &reduced, self.loops, terms),
+            None => in_loops(&reduced, leaves),
+        };
+        body.extend(run.finals.into_iter().map(Placed::tree));
+        in_loops(&kept, body)
+    }
+
     /// The shared axes that are left, as a grid.
     fn grid(&self) -> Vec<Axis> {
         self.outer.iter().map(|m| m.axis).filter(|a| !a.extent.is_one()).collect()
@@ -323,10 +344,40 @@ impl<'a> Run<'a> {
         self.body.iter().chain(&self.finals).map(|placed| placed.nest.body.len() as i64).sum()
     }
 
+    /// Terms that its sums along these loops may add up one after another; nothing where no sum is rounded. Where no lanes of a
+    /// vector share them, blocks are as long as there are blocks, within limits: errors grow with both numbers.
+    fn terms(&self, loops: &Loops, reduced: &[(LoopKind, Axis)], heuristics: &Heuristics) -> Option<i64> {
+        let is_shared = reduced.last().is_some_and(|&(kind, axis)| match kind {
+            LoopKind::Vector { lanes, .. } => size(&loops.facts, axis.extent) >= i64::from(lanes),
+            LoopKind::For
+            | LoopKind::Unroll
+            | LoopKind::Pipeline { .. }
+            | LoopKind::Level(_)
+            | LoopKind::Chain
+            | LoopKind::Mma => false,
+        });
+        let &Heuristics { partial_sum, partial_half, partial_column, .. } = heuristics;
+        let terms = match is_shared {
+            true => partial_sum,
+            false => partial_sum.min(chain(reduced, loops).isqrt().max(partial_column)),
+        };
+        let updates = self.body.iter().filter(|placed| placed.leaf.part == Part::Update && !self.ordered);
+        let rounded = updates.filter(|placed| placed.nest.body.iter().any(is_rounded_sum));
+        let of = |placed: &Placed<'_>| {
+            if is_rounded_to_half(loops, placed.nest) { partial_half } else { terms }
+        };
+        rounded.map(of).min()
+    }
+
     /// Whether the leaves after the loops run once for every point of this one.
     fn finals_need(&self, axis: &Axis) -> bool {
         self.finals.iter().any(|placed| placed.leaf.bind.iter().any(|b| b.1.has_sym(axis.var)))
     }
+}
+
+/// Whether an instruction adds up what is rounded after each addition.
+fn is_rounded_sum(inst: &Inst) -> bool {
+    matches!(inst.op, InstOp::Reduce(ReduceOp::Sum, _)) && inst.ty.is_float()
 }
 
 impl Placed<'_> {
@@ -344,19 +395,4 @@ fn is_short(axis: Axis, lanes: u32, facts: &Facts) -> bool {
 fn stride_in_runs(index: Expr, var: Sym, run: i64) -> Stride {
     let own = stride(index, var);
     if own == Stride::Elements(Expr::int(run)) { Stride::Unit } else { own }
-}
-
-/// A run's loops with its leaves, then its finals, under the loops the finals depend on. `innermost` is how the last loop
-/// runs where order is free.
-fn run_trees(run: Run<'_>, innermost: LoopKind) -> Vec<Tree> {
-    // Loops that finals need come first, so that finals sit inside them and outside the reduced ones.
-    let (kept, reduced): (Vec<Axis>, Vec<Axis>) = run.axes.iter().partition(|a| run.finals_need(a));
-    let last = run.axes.last().map(|a| a.var).filter(|_| !run.ordered);
-    let kind = |a: &Axis| if Some(a.var) == last { innermost } else { LoopKind::For };
-    let wrap = |body, axes: &[Axis]| {
-        axes.iter().rev().fold(body, |body, a| vec![Tree::Loop { kind: kind(a), axis: *a, body }])
-    };
-    let mut body = wrap(run.body.into_iter().map(Placed::tree).collect(), &reduced);
-    body.extend(run.finals.into_iter().map(Placed::tree));
-    wrap(body, &kept)
 }

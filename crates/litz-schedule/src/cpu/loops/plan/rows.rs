@@ -1,6 +1,6 @@
 //! Plans kernels with vectors along the innermost loops that members have of their own.
 
-use super::{Cx, Run, run_trees};
+use super::{Cx, Run};
 use crate::cost::points;
 use litz_ir::schedule::{KernelPlan, LoopKind, Tree};
 
@@ -23,6 +23,6 @@ impl Cx<'_> {
     /// The loops of a run for one shared point.
     pub(super) fn row_trees(&self, run: Run<'_>) -> Vec<Tree> {
         let vector = LoopKind::Vector { lanes: self.target.lanes(), copies: self.copies(&run) };
-        run_trees(run, vector)
+        self.run_trees(run, vector)
     }
 }
