@@ -13,6 +13,7 @@
 //! where it came from. Updates with other results wait until other nests have taken in what they read ([`super::updates`]).
 
 use super::overwrites::{changes_nothing, reads_once};
+use super::put_off::PutOff;
 use super::ranges::are_apart;
 use super::{Cx, inline, positions, updates, windows};
 use litz_analysis::Uses;
@@ -127,6 +128,18 @@ impl<'a> Renaming<'a> {
         let uses = Uses::of(loops);
         let constants = Constants::of(loops, &[], &uses);
         Renaming { gone: vec![false; loops.stmts.len()], loops, uses, constants }
+    }
+
+    /// Puts statements off.
+    pub(super) fn reorder(&mut self, PutOff { moved, behind, nest }: PutOff) {
+        self.loops.stmts.insert(behind + 1, Stmt::Nest(nest));
+        self.gone.insert(behind + 1, false);
+        for &at in moved.iter().rev() {
+            self.loops.stmts.remove(at);
+            self.gone.remove(at);
+        }
+        self.uses = Uses::of(self.loops);
+        (0..self.gone.len()).filter(|&at| self.gone[at]).for_each(|at| self.uses.update(at, None));
     }
 
     /// Removes statements that nothing is left of.

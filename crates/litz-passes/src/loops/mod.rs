@@ -18,6 +18,7 @@ pub mod pad;
 pub mod pad_rows;
 mod positions;
 mod prologue;
+mod put_off;
 mod ranges;
 pub mod split_reduce;
 mod swept;

@@ -5,12 +5,12 @@
 //! ```
 //!
 //! A step of an optimizer reads and writes each parameter once so. The pass comes late: what the nest takes in of others may
-//! read the old contents, too.
+//! read the old contents, too. Where statements behind the nest do, it is put off until they are done ([`super::put_off`]).
 
 use super::in_place::{BaseMap, InPlaceNote, NotInPlace, Renaming};
-use super::{Cx, inline};
+use super::{Cx, inline, put_off};
 use litz_analysis::access::{Copied, copied};
-use litz_ir::loops::{Buf, BufKind, Inst, Loops, Nest, Stmt};
+use litz_ir::loops::{Buf, BufKind, Inst, InstOp, Loops, Nest, Stmt};
 
 /// Makes updates in place; returns how many.
 pub fn run(loops: &mut Loops, _: &Cx<'_>) -> usize {
@@ -20,10 +20,31 @@ pub fn run(loops: &mut Loops, _: &Cx<'_>) -> usize {
 /// Makes updates in place, and says of each that was not what became of it.
 pub fn rewrite(loops: &mut Loops) -> Vec<InPlaceNote> {
     let mut renaming = Renaming::of(loops);
-    let notes =
-        (0..renaming.loops.updates.len()).filter_map(|update| rename(&mut renaming, update)).collect();
+    let mut notes = Vec::new();
+    for update in 0..renaming.loops.updates.len() {
+        put_off(&mut renaming, update);
+        notes.extend(rename(&mut renaming, update));
+    }
     renaming.finish();
     notes
+}
+
+/// Puts off the nest that makes the source of an update, if it could store to the target but for those that read that later.
+fn put_off(renaming: &mut Renaming<'_>, update: usize) {
+    let (target, source) = renaming.loops.updates[update];
+    let is_open = target != source && renaming.loops.bufs[source].kind == BufKind::Temp;
+    if !is_open || may_store(renaming, target, source) != Err(NotInPlace::StillRead) {
+        return;
+    }
+    let Renaming { loops, uses, constants, .. } = &*renaming;
+    let put_off = put_off::put_off(loops, uses, (target, source)).filter(|put_off| {
+        stores_what_it_reads(loops, &put_off.nest, (target, source))
+            && put_off.nest.writes().iter().all(|&buf| !constants.is_buffer(buf))
+            && loops.results().all(|result| result != target)
+    });
+    if let Some(put_off) = put_off {
+        renaming.reorder(put_off);
+    }
 }
 
 /// Makes one update in place, if it can be and is not.
@@ -81,12 +102,21 @@ fn is_kept(Renaming { loops, uses, .. }: &Renaming<'_>, at: usize, (target, sour
         && uses.writers(target).is_empty()
 }
 
-/// Whether a nest stores each element of `source` once and, of `target`, reads at that point the element of the same place alone.
+/// Whether a nest stores each element of `source` once and, of `target`, reads before that, at that point, the element of the same place
+/// alone.
 fn stores_what_it_reads(loops: &Loops, nest: &Nest, (target, source): (Buf, Buf)) -> bool {
-    let Some((_, written)) = inline::single_store(nest).filter(|(buf, _)| *buf == source) else {
-        return false;
+    let is_store = |inst: &Inst| matches!(inst.op, InstOp::Store { buf, .. } if buf == source);
+    let Some(at) = nest.body.iter().position(is_store) else { return false };
+    let InstOp::Store { index: written, combine: None, .. } = &nest.body[at].op else { return false };
+    let is_plain = nest.reduced.is_empty()
+        && nest.scanned().next().is_none()
+        && nest.axes.iter().all(|axis| !axis.extent.is_zero());
+    let is_same = |(other, inst): (usize, &Inst)| match inst.op.element() {
+        Some((buf, _)) if buf == source => other == at,
+        Some((buf, index)) if buf == target => index == written && other < at,
+        Some(_) | None => true,
     };
-    let is_same = |inst: &Inst| inst.op.element().is_none_or(|(buf, at)| buf != target || at == written);
-    inline::axis_of_dims(&loops.bufs[source], written, nest, &loops.facts).is_some()
-        && nest.body.iter().all(is_same)
+    is_plain
+        && inline::axis_of_dims(&loops.bufs[source], written, nest, &loops.facts).is_some()
+        && nest.body.iter().enumerate().all(is_same)
 }

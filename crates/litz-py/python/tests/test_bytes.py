@@ -89,6 +89,37 @@ def copy_back(x):
     return y
 
 
+def exchange(a, b):
+    old = a.clone()
+    a.copy_(b)
+    b.copy_(old)
+
+
+def exchange_transposed(a, b):
+    old = a.t().clone()
+    a.copy_(b.t())
+    b.copy_(old)
+
+
+def go_round(a, b, c):
+    old = a.clone()
+    a.copy_(b)
+    b.copy_(c)
+    c.copy_(old)
+
+
+def cleared(x):
+    old = x.clone()
+    x.zero_()
+    return old
+
+
+def cleared_behind_sum(x):
+    old = x.clone()
+    x.zero_()
+    return old.sum(1)
+
+
 def statistics(x, mean, var):
     mean.mul_(0.9).add_(x.mean(0), alpha=0.1)
     var.mul_(0.9).add_(x.square().mean(0), alpha=0.1)
@@ -217,6 +248,11 @@ PROGRAMS = {
     "list": Program(lambda xs, ys: torch._foreach_add_(xs, ys), [tensors(10), tensors(10)], 30 * N),
     "clipped": Program(clip, tensors(1), 3 * N),
     "copied_back": Program(copy_back, tensors(1), 2 * N),
+    "exchanged": Program(exchange, tensors(2), 4 * N),
+    "exchanged_transposed": Program(exchange_transposed, [*tensors(1), *tensors(1, COLUMNS, ROWS)], 4 * N),
+    "go_round": Program(go_round, tensors(3), 6 * N),
+    "cleared": Program(cleared, tensors(1), 3 * N),
+    "cleared_behind_sum": Program(cleared_behind_sum, tensors(1), 2 * N + COLUMN),
     "running_statistics": Program(statistics, [*tensors(1), *tensors(2, COLUMNS)], N + 4 * ROW),
     "shifted": Program(shift, tensors(2), 2 * N),
     "halves": Program(halves, tensors(2), 2 * N + N // 2),
