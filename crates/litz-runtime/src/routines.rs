@@ -11,6 +11,7 @@ mod gamma;
 mod linear;
 mod nms;
 mod nonzero;
+mod regions;
 mod sort;
 pub mod special;
 
@@ -48,6 +49,9 @@ pub type Routine = fn(&[Read<'_>], &mut [Write<'_>], &[i64]) -> Result<(), RunEr
 /// | `fresh` | | x, with anything in it | |
 /// | `nms` | boxes, i64 order, f64 threshold | i64 places, i64 count | boxes |
 /// | `nonzero` | bool mask | i64 places, i64 count | elements |
+/// | `ps_roi_pool` | images, i64 numbers, regions, f64 scale | means | images, channels, height, width, regions, channels, rows, columns |
+/// | `roi_align` | the same | means | the same, aligned, apart |
+/// | `roi_pool` | the same | largest, i32 places | as for `ps_roi_pool` |
 /// | `sort` | x | sorted values, i64 positions | outer, length, inner, descending |
 /// | `sort_rows` | x | i64 rows in order | rows, elements of each |
 /// | `topk` | x | k values, i64 positions | outer, length, inner, k, largest |
@@ -62,6 +66,9 @@ const ROUTINES: &[(&str, Routine)] = &[
     ("fresh", fresh::fresh),
     ("nms", nms::nms),
     ("nonzero", nonzero::nonzero),
+    ("ps_roi_pool", regions::ps_roi_pool),
+    ("roi_align", regions::roi_align),
+    ("roi_pool", regions::roi_pool),
     ("sort", sort::sort),
     ("sort_rows", sort::sort_rows),
     ("topk", sort::topk),

@@ -14,11 +14,12 @@ use litz_sym::Expr;
 use crate::elements;
 
 /// Every family, by the name of its file.
-pub const FAMILIES: [&str; 36] = [
+pub const FAMILIES: [&str; 37] = [
     "affine",
     "attention",
     "compose",
     "conv",
+    "deform",
     "factory",
     "foreach",
     "gradient",

@@ -222,6 +222,6 @@ macro_rules! families {
 }
 
 families! {
-    affine attention compose conv factory foreach gradient gradient_attention gradient_conv gradient_norm gradient_pool grid group index join layout linear loss matmul norm order pad patches pointwise pool quant
+    affine attention compose conv deform factory foreach gradient gradient_attention gradient_conv gradient_norm gradient_pool grid group index join layout linear loss matmul norm order pad patches pointwise pool quant
     quantised reduce resize rnn roi scatter shape special statistic view
 }

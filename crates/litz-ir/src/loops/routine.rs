@@ -47,12 +47,15 @@ pub const LINEAR: [&str; 13] = [
 /// Fourier transforms of rows; the runtime says what they take.
 pub const FOURIER: [&str; 3] = ["fft", "irfft", "rfft"];
 
+/// Routines on regions of images: name and number of results. They take the sizes of the images, then those of the results.
+pub const REGIONS: &[(&str, usize)] = &[("ps_roi_pool", 1), ("roi_align", 1), ("roi_pool", 2)];
+
 impl Routine {
     /// How many elements the call touches of each buffer that it reads and then of each that it writes. None for calls
     /// that no routine takes: the runtime refuses these by itself.
     ///
     /// Integers: `sort` takes outer, length, inner and direction, `topk`
-    /// outer, length, inner, k and direction, `sort_rows` rows and elements of each, `nonzero` and those of [`ELEMENTWISE`] the number of elements, `nms` that of boxes; see the table of routines in `litz-runtime`.
+    /// outer, length, inner, k and direction, `sort_rows` rows and elements of each, `nonzero` and those of [`ELEMENTWISE`] the number of elements, `nms` that of boxes, and those of [`REGIONS`] eight sizes; see the table of routines in `litz-runtime`.
     pub fn touched(&self) -> Option<Vec<Expr>> {
         if let ("nonzero", &[elements]) = (&*self.name, &self.ints[..]) {
             let is_call = self.reads.len() == 1 && self.writes.len() == 2;
@@ -73,6 +76,14 @@ impl Routine {
         if let Some(&(_, operands)) = ELEMENTWISE.iter().find(|(name, _)| *name == self.name) {
             let is_call = self.reads.len() == operands && self.writes.len() == 1 && self.ints.len() == 1;
             return is_call.then(|| vec![self.ints[0]; operands + 1]);
+        }
+        if let Some(&(_, results)) = REGIONS.iter().find(|(name, _)| *name == self.name) {
+            let (&[batch, channels, height, width, regions, kinds, rows, columns], _) =
+                self.ints.split_first_chunk()?;
+            let is_call = self.reads.len() == 4 && self.writes.len() == results;
+            let mut touched = vec![batch * channels * height * width, regions, regions * 5, Expr::one()];
+            touched.extend(vec![regions * kinds * rows * columns; results]);
+            return is_call.then_some(touched);
         }
         if LINEAR.contains(&&*self.name) || FOURIER.contains(&&*self.name) {
             return self.touched_of_batch();

@@ -133,10 +133,7 @@ impl Sampling {
             let element = b.op(ScalarOp::Round, &[place]);
             return vec![tap(b, element, size, None)];
         }
-        let first = b.floor(place);
-        let (t, one) = (b.sub(place, first), b.lit(place, 1.0));
-        let (weights, second) = (curve_weights(b, t, Curve::Linear), b.add(first, one));
-        vec![tap(b, first, size, Some(weights[0])), tap(b, second, size, Some(weights[1]))]
+        linear_taps(b, place, size)
     }
 
     /// From -1 and 1 at the image's corners, or at the centres of the elements there, to a coordinate.
@@ -235,6 +232,21 @@ impl Sampling {
         }
         sum.unwrap_or(zero)
     }
+}
+
+/// The elements before and behind a coordinate, and their weights.
+fn linear_taps(b: &mut Body<'_>, place: Val, size: Expr) -> Vec<Tap> {
+    let first = b.floor(place);
+    let (t, one) = (b.sub(place, first), b.lit(place, 1.0));
+    let (weights, second) = (curve_weights(b, t, Curve::Linear), b.add(first, one));
+    vec![tap(b, first, size, Some(weights[0])), tap(b, second, size, Some(weights[1]))]
+}
+
+/// The value between four elements of a plane of an image, with zeros around it.
+pub(crate) fn between(b: &mut Body<'_>, x: &Access, plane: &[Expr], places: [Val; 2]) -> Val {
+    let sampling = Sampling { mode: Mode::Linear, outside: Outside::Zeros, align_corners: true, dims: 2 };
+    let taps = [0, 1].map(|d| linear_taps(b, places[d], x.sizes[2 + d]));
+    sampling.weighted_sum(b, x, plane, &taps)
 }
 
 /// A tap at a whole coordinate, which may be NaN or outside of the image.

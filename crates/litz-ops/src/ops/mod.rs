@@ -14,6 +14,7 @@ pub mod conv;
 pub mod copy;
 mod curve;
 pub mod data;
+pub mod deform;
 pub mod digits;
 pub mod factory;
 pub mod foreach;
@@ -91,6 +92,7 @@ pub const FAMILIES: &[(&str, &[OpDef])] = &[
     ("reduce", reduce::OPS),
     ("matmul", matmul::OPS),
     ("conv", conv::OPS),
+    ("deform", deform::OPS),
     ("pool", pool::OPS),
     ("fractional", fractional::OPS),
     ("norm", norm::OPS),

@@ -1,4 +1,6 @@
 //! Lowers what detectors do with regions of images: each is resampled to one size, and of those that overlap the best are kept.
+//!
+//! Where the number of points in a bin is given, a nest reads them; where each region decides it, a routine of the runtime does.
 
 use crate::args::Args;
 use crate::body::Body;
@@ -17,7 +19,17 @@ use litz_sym::{Expr, Rel};
 /// Entries.
 pub const OPS: &[OpDef] = &[
     lower("torchvision.nms.default", kept_type, keep),
-    lower("torchvision.roi_align.default", align_type, align),
+    lower("torchvision.roi_align.default", align_type, |lw, args| align(lw, args, Channels::Same)),
+    lower("torchvision.ps_roi_align.default", apart_types, |lw, args| {
+        channels_of_bins(lw, args)?;
+        align(lw, args, Channels::OfBin)
+    }),
+    lower("torchvision.roi_pool.default", pool_types, pool),
+    lower("torchvision.ps_roi_pool.default", apart_types, |lw, args| {
+        channels_of_bins(lw, args)?;
+        let Some(out) = lw.result(args, 0) else { return Ok(()) };
+        resample(lw, args, "ps_roi_pool", &[&out], &[])
+    }),
 ];
 
 /// Positions of the boxes that are kept. How many, data decides.
@@ -57,40 +69,133 @@ fn keep(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     })
 }
 
-/// `[region, channel, row, column]`
-fn align_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+/// Which channel of an image a result is made of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Channels {
+    /// The one of the result.
+    Same,
+    /// One for each result channel and bin.
+    OfBin,
+}
+
+/// Sizes of the images, the number of regions, and rows and columns of bins.
+fn regions<'a>(
+    cx: &mut InferCx<'_>,
+    args: &Args<'a>,
+) -> Result<([Expr; 4], [Expr; 3], &'a TensorType), OpError> {
     let (x, regions) = (args.tensor("input")?.ty, args.tensor("rois")?.ty);
-    let (&[_, channels, _, _], &[count, five]) = (&x.sizes[..], &regions.sizes[..]) else {
+    let (&[batch, channels, height, width], &[count, five]) = (&x.sizes[..], &regions.sizes[..]) else {
         return Err(args.invalid("expected a batch of images, and for each region an image and two corners"));
     };
     cx.require(Rel::eq(five, 5), args.op())?;
     args.of_types("rois", &[x.dtype])?;
-    let (height, width) = (args.int("pooled_height")?, args.int("pooled_width")?);
-    not_negative(cx, args, &[height, width])?;
-    one(TensorType::contiguous(x.dtype, vec![count, channels, height, width]))
+    let (rows, columns) = (args.int("pooled_height")?, args.int("pooled_width")?);
+    not_negative(cx, args, &[rows, columns])?;
+    Ok(([batch, channels, height, width], [count, rows, columns], x))
+}
+
+/// `[region, channel, row, column]`
+fn align_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let ([_, channels, ..], [count, rows, columns], x) = regions(cx, args)?;
+    one(TensorType::contiguous(x.dtype, vec![count, channels, rows, columns]))
+}
+
+/// The largest pixels, and where they are.
+fn pool_types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let ([_, channels, ..], [count, rows, columns], x) = regions(cx, args)?;
+    let ty = |dtype| Type::Tensor(TensorType::contiguous(dtype, vec![count, channels, rows, columns]));
+    Ok(vec![ty(x.dtype), ty(Dtype::I32)])
+}
+
+/// Means, and the channels that they are of.
+fn apart_types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let ([_, channels, ..], [count, rows, columns], x) = regions(cx, args)?;
+    let bins = rows * columns;
+    cx.require(Rel::ge(bins, 1), args.op())?;
+    let differs = |_| args.invalid(format!("{channels} channels are not as many for each of {bins} bins"));
+    cx.require(Rel::eq(channels.modulo(bins), 0), args.op()).map_err(differs)?;
+    let kinds = cx.simplify(channels.floordiv(bins));
+    let ty = |dtype| Type::Tensor(TensorType::contiguous(dtype, vec![count, kinds, rows, columns]));
+    Ok(vec![ty(x.dtype), ty(Dtype::I32)])
+}
+
+fn channels_of_bins(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let Some(channels) = lw.result(args, 1) else { return Ok(()) };
+    let (rows, columns) = (channels.sizes[2], channels.sizes[3]);
+    lw.nest(&channels.sizes, |b, at| {
+        let channel = b.index((at[1] * rows + at[2]) * columns + at[3], Dtype::I32);
+        b.store(&channels, at, channel);
+        Ok(())
+    })
+}
+
+fn pool(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let Some(ty) = args.result(0).or(args.result(1)) else { return Ok(()) };
+    let dtype = args.tensor("input")?.ty.dtype;
+    let largest = lw.result(args, 0).unwrap_or_else(|| lw.temp("largest", dtype, &ty.sizes));
+    let places = lw.result(args, 1).unwrap_or_else(|| lw.temp("places", Dtype::I32, &ty.sizes));
+    resample(lw, args, "roi_pool", &[&largest, &places], &[])
+}
+
+/// The image of a region.
+fn image_of(b: &mut Body<'_>, regions: &Access, region: Expr, images: Expr) -> Expr {
+    let image = b.read(regions, &[region, Expr::zero()]);
+    // A number just below 0 would be cut off to it.
+    let zero = b.lit(image, 0.0);
+    let is_image = b.ge(image, zero);
+    b.check_value(is_image);
+    let image = b.cast(image, Dtype::I64);
+    b.bind(image, images)
+}
+
+/// What a routine of the runtime makes of regions.
+fn resample(
+    lw: &mut Lower<'_>,
+    args: &Args<'_>,
+    routine: &str,
+    results: &[&Access],
+    flags: &[bool],
+) -> Result<(), OpError> {
+    let (x, regions) = (lw.access(args.tensor("input")?)?, lw.access(args.tensor("rois")?)?);
+    if !matches!(x.dtype, Dtype::F32 | Dtype::F64) {
+        return Err(args.unsupported(&format!("regions of {} that decide what they see", x.dtype)));
+    }
+    let (x, regions) = (lw.contiguous(&x, "images")?, lw.contiguous(&regions, "regions")?);
+    let images = lw.temp("numbers", Dtype::I64, &regions.sizes[..1]);
+    lw.nest(&images.sizes, |b, at| {
+        let image = image_of(b, &regions, at[0], x.sizes[0]);
+        let image = b.index(image, Dtype::I64);
+        b.store(&images, at, image);
+        Ok(())
+    })?;
+    let scale = lw.temp("scale", Dtype::F64, &[]);
+    lw.fill(&scale, Scalar::Float(args.float("spatial_scale")?))?;
+    let flags = flags.iter().map(|&flag| Expr::int(flag.into()));
+    let ints = x.sizes.iter().chain(&results[0].sizes).copied().chain(flags).collect();
+    lw.call(routine, &[&x, &images, &regions, &scale], results, ints);
+    Ok(())
 }
 
 /// The mean of `sampling_ratio` by `sampling_ratio` points in each bin, read between pixels. Regions hold the number of
 /// their image, then left, top, right and bottom.
-fn align(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+fn align(lw: &mut Lower<'_>, args: &Args<'_>, channels: Channels) -> Result<(), OpError> {
     let samples = args.literal("sampling_ratio")?;
     // Both loops over samples are counted in one number.
     const MOST_SAMPLES: i64 = 1 << 20;
-    if !(1..=MOST_SAMPLES).contains(&samples) {
-        return Err(args.unsupported("a number of samples that depends on the regions"));
+    if samples > MOST_SAMPLES {
+        return Err(args.unsupported(&format!("more than {MOST_SAMPLES} samples")));
     }
-    let (scale, aligned) = (args.float("spatial_scale")?, args.flag("aligned")?);
-    let (x, regions) = (lw.access(args.tensor("input")?)?, lw.access(args.tensor("rois")?)?);
+    // Bins of channels of their own are aligned.
+    let aligned = channels == Channels::OfBin || args.flag("aligned")?;
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    if samples < 1 {
+        return resample(lw, args, "roi_align", &[&out], &[aligned, channels == Channels::OfBin]);
+    }
+    let scale = args.float("spatial_scale")?;
+    let (x, regions) = (lw.access(args.tensor("input")?)?, lw.access(args.tensor("rois")?)?);
     let compute = x.dtype.compute();
     lw.nest(&out.sizes, |b, at| {
-        // A number just below 0 would be cut off to it.
-        let image = b.read(&regions, &[at[0], Expr::zero()]);
-        let zero = b.lit(image, 0.0);
-        let is_image = b.ge(image, zero);
-        b.check_value(is_image);
-        let image = b.cast(image, Dtype::I64);
-        let image = b.bind(image, x.sizes[0]);
+        let image = image_of(b, &regions, at[0], x.sizes[0]);
         let mut place = Vec::new();
         // Columns 1 and 3 of a region bound its width, 2 and 4 its height.
         for (axis, side) in [(2, 2), (3, 1)] {
@@ -109,7 +214,11 @@ fn align(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
             let step = b.reduced_axis(Expr::int(samples));
             place.push(sample(b, bounds[0], length, (at[axis], out.sizes[axis]), (step, samples)));
         }
-        let v = between_pixels(b, &x, (image, at[1]), place[0], place[1]);
+        let channel = match channels {
+            Channels::Same => at[1],
+            Channels::OfBin => (at[1] * out.sizes[2] + at[2]) * out.sizes[3] + at[3],
+        };
+        let v = between_pixels(b, &x, (image, channel), place[0], place[1]);
         let sum = b.reduce(ReduceOp::Sum, v);
         let count = b.lit(sum, (samples * samples) as f64);
         let mean = b.div(sum, count);
