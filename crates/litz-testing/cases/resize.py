@@ -57,3 +57,19 @@ for align in (False, True):
         case(aten.upsample_bicubic2d.vec, holes, size, align, None)
     case(aten.upsample_linear1d.vec, holes[0], [6], align, None)
     case(aten.upsample_linear1d.vec, holes[0], [2], align, None)
+# Images of bytes have weights of 16 bits; kernels for few channels and for many give the same.
+pixels = whole(1, 3, 5, 6, dtype=torch.uint8, lo=0, hi=256)
+more = whole(1, 6, 3, 4, dtype=torch.uint8, lo=0, hi=256)
+for align in (False, True):
+    for resize in (aten.upsample_bilinear2d, aten.upsample_bicubic2d, aten._upsample_bilinear2d_aa, aten._upsample_bicubic2d_aa):
+        for size in ([3, 9], [11, 2], [5, 12], [1, 2], [2, 6]):
+            case(resize.vec, pixels, size, align, None)
+        case(resize.vec, more, [2, 7], align, None)
+        case(resize.vec, more, [1, 1], align, None)
+        case(resize.vec, pixels, None, align, [1.3, 0.6])
+        case(resize.default, more[:, :, :2], [5, 3], align, 2.7, 0.7)
+        case(resize.vec, pixels.contiguous(memory_format=last), [4, 4], align, None)
+        case(resize.vec, (pixels // 128) * 255, [13, 17], align, None)
+    for smooth in (aten._upsample_bilinear2d_aa, aten._upsample_bicubic2d_aa):
+        case(smooth.vec, rand(1, 1, 4, 5).double(), [1, 3], align, None)
+        case(smooth.vec, rand(1, 1, 1, 5).double(), [3, 2], align, None)

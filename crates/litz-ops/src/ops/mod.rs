@@ -57,6 +57,7 @@ pub mod random;
 pub mod rare;
 pub mod reduce;
 pub mod resize;
+mod resize_bytes;
 pub mod rnn;
 pub mod roi;
 pub mod runs;

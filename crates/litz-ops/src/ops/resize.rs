@@ -12,6 +12,7 @@ use crate::infer::InferCx;
 use crate::layout::{format_strides, suggested_format};
 use crate::lower::Lower;
 use crate::ops::curve::{Curve, cubic_far, cubic_near, curve_weights, reach};
+use crate::ops::resize_bytes::{self, Taken, Weighting};
 use crate::view::Access;
 use litz_ir::graph::{Arg, MemoryFormat, TensorType, Type};
 use litz_ir::loops::Val;
@@ -309,9 +310,12 @@ impl Axis {
 // Weighted neighbours.
 
 fn blend(lw: &mut Lower<'_>, args: &Args<'_>, curve: Curve) -> Result<(), OpError> {
+    let align_corners = args.flag("align_corners")?;
+    if operand(args)?.ty.dtype == Dtype::U8 {
+        return bytes(lw, args, Weighting { curve, taken: Taken::Next, align_corners });
+    }
     let x = lw.access(float_operand(args)?)?;
     let axes = axes(&mut lw.infer_cx(), args)?;
-    let align_corners = args.flag("align_corners")?;
     if curve == Curve::Linear && !align_corners {
         axes.iter().try_for_each(|axis| axis.decides(&lw.infer_cx(), args, &[1]))?;
     }
@@ -326,6 +330,29 @@ fn blend(lw: &mut Lower<'_>, args: &Args<'_>, curve: Curve) -> Result<(), OpErro
         b.store(&out, at, v);
         Ok(())
     })
+}
+
+/// Images of bytes, where they have two dimensions: eager mode has no kernel for others.
+fn bytes(lw: &mut Lower<'_>, args: &Args<'_>, weighting: Weighting) -> Result<(), OpError> {
+    let x = lw.access(operand(args)?)?;
+    let axes = axes(&mut lw.infer_cx(), args)?;
+    let [rows, columns] = axes.as_slice() else {
+        return Err(args.unsupported("element type u8"));
+    };
+    for axis in &axes {
+        // Eager mode's kernel for few channels leaves such a scale out of account, and the one for others does not.
+        let stays =
+            axis.count == axis.size || lw.infer_cx().known(Rel::eq(axis.count, axis.size)) != Some(false);
+        if !weighting.align_corners && axis.scale.is_some_and(|scale| scale != 1.0) && stays {
+            return Err(args.unsupported("a scale of bytes that may leave a size as it is"));
+        }
+    }
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    let axes = [rows, columns].map(|axis| {
+        let &Axis { size, count, scale } = axis;
+        resize_bytes::Axis { size, count, scale, ratio: axis.ratio() }
+    });
+    resize_bytes::resize(lw, &x, axes, weighting, &out)
 }
 
 fn float_operand<'a>(args: &Args<'a>) -> Result<Tensor<'a>, OpError> {
@@ -377,9 +404,12 @@ fn weighted_sum(b: &mut Body<'_>, x: &Access, coords: &[Expr], taps: &[Vec<Tap>]
 
 /// Resizes the last dimension, then the one before it, each with a table of weights of its own.
 fn antialias(lw: &mut Lower<'_>, args: &Args<'_>, curve: Curve) -> Result<(), OpError> {
+    let align_corners = args.flag("align_corners")?;
+    if operand(args)?.ty.dtype == Dtype::U8 {
+        return bytes(lw, args, Weighting { curve, taken: Taken::Covered, align_corners });
+    }
     let x = lw.access(float_operand(args)?)?;
     let axes = axes(&mut lw.infer_cx(), args)?;
-    let align_corners = args.flag("align_corners")?;
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
     let [rows, columns] = axes.as_slice() else {
         return Err(args.invalid("expected two spatial dimensions"));
@@ -412,15 +442,20 @@ impl<'a> Filter<'a> {
         align_corners: bool,
         curve: Curve,
     ) -> Result<Filter<'a>, OpError> {
-        let (num, den) = if align_corners { (axis.size - 1, axis.count - 1) } else { axis.ratio() };
         let cx = lw.infer_cx();
-        if cx.known(Rel::ge(den, 1)) != Some(true) || cx.known(Rel::ge(num, 1)) != Some(true) {
-            return Err(args.unsupported("aligned corners of a dimension of size 1"));
+        let (num, den) = match align_corners {
+            // All of one element's centre is at the operand's beginning.
+            true if axis.count.is_one() => (Expr::zero(), Expr::one()),
+            true => (axis.size - 1, axis.count - 1),
+            false => axis.ratio(),
+        };
+        if cx.known(Rel::ge(den, 1)) != Some(true) {
+            return Err(args.unsupported("aligned corners of a dimension that may have size 1"));
         }
         let stretch = match cx.known(Rel::ge(num, den)) {
             Some(true) => num,
             Some(false) => den,
-            None => return Err(args.unsupported("a ratio known only at run time")),
+            None => num.max(den),
         };
         let taps = cx.simplify((stretch * (2 * reach(curve))).ceildiv(den) + 1);
         Ok(Filter { axis, curve, ratio: (num, den), stretch, taps })
