@@ -19,6 +19,7 @@ use litz_ir::schema::BaseType;
 use litz_sym::Expr;
 use std::collections::HashMap;
 
+mod composed;
 mod functions;
 
 /// The parts of values that a graph makes of parts: real, imaginary.
@@ -65,10 +66,14 @@ pub(crate) fn rule(def: &OpDef, node: &Node, graph: &Graph, parts: &Parts) -> Op
     if dtypes(node, values).any(|dtype| dtype == Dtype::C128) {
         return None;
     }
+    let rewritten = match def.rule {
+        Rule::Decompose(rewrite) if def.traits.complex == Complex::Rewritten => Some(rewrite),
+        _ => None,
+    };
     // Strides of a view are those of its operand's memory; where elements share it, nothing made of parts lies so.
     let overlaps = |value: Value| matches!(&values[value].ty, Type::Tensor(ty) if is_overlapping(facts, ty));
     if node.outputs.iter().flatten().any(|&value| overlaps(value)) {
-        return None;
+        return rewritten;
     }
     if matches!(def.rule, Rule::View) {
         let is_made = node.args.first().and_then(Arg::as_value).is_some_and(|x| parts.contains_key(&x));
@@ -77,11 +82,8 @@ pub(crate) fn rule(def: &OpDef, node: &Node, graph: &Graph, parts: &Parts) -> Op
     if def.traits.complex == Complex::Copied {
         return dtypes(node, values).any(|dtype| dtype != Dtype::C64).then_some(convert as DecomposeFn);
     }
-    let own = RULES.iter().chain(functions::RULES).find(|(name, _)| *name == def.name).map(|(_, rule)| *rule);
-    own.or(match def.rule {
-        Rule::Decompose(rewrite) if def.traits.complex == Complex::Rewritten => Some(rewrite),
-        _ => None,
-    })
+    let mut rules = RULES.iter().chain(functions::RULES).chain(composed::RULES);
+    rules.find(|(name, _)| *name == def.name).map(|(_, rule)| *rule).or(rewritten)
 }
 
 /// What a node adds to the parts that are known.
@@ -283,6 +285,7 @@ const RULES: &[(&str, DecomposeFn)] = &[
     ("aten.zeros.default", made),
     ("aten.ones.default", made),
     ("aten.full.default", made),
+    ("aten.linspace.default", made),
     ("aten.zeros_like.default", made),
     ("aten.ones_like.default", made),
     ("aten.full_like.default", made),
@@ -293,8 +296,6 @@ const RULES: &[(&str, DecomposeFn)] = &[
     ("aten.eye.m", made),
     ("aten.scalar_tensor.default", made),
     ("aten.zero.default", by_parts),
-    ("aten.meshgrid.default", by_parts),
-    ("aten.meshgrid.indexing", by_parts),
     ("aten.tile.default", by_parts),
     ("aten.repeat_interleave.self_int", by_parts),
     ("aten.channel_shuffle.default", by_parts),
@@ -305,11 +306,6 @@ const RULES: &[(&str, DecomposeFn)] = &[
     ("aten.index_fill.int_Scalar", by_parts),
     ("aten.index_fill.int_Tensor", by_parts),
     ("aten.scatter.value", by_parts),
-    ("aten.pad.default", |r| match r.args().opt_float("value") {
-        // The number that is put around is real.
-        Ok(None | Some(0.0)) => by_parts(r),
-        _ => Err(r.args().unsupported("another number around complex ones than 0")),
-    }),
     ("aten.sum.default", by_parts),
     ("aten.sum.dim_IntList", by_parts),
     ("aten.mean.default", by_parts),
@@ -318,6 +314,9 @@ const RULES: &[(&str, DecomposeFn)] = &[
     ("aten.cat.default", by_parts),
     ("aten.stack.default", by_parts),
     ("aten.where.self", by_parts),
+    ("aten.where.Scalar", by_parts),
+    ("aten.where.ScalarOther", by_parts),
+    ("aten.where.ScalarSelf", by_parts),
     ("aten.masked_fill.Scalar", by_parts),
     ("aten.index.Tensor", by_parts),
     ("aten._unsafe_index.Tensor", by_parts),
@@ -342,6 +341,7 @@ const RULES: &[(&str, DecomposeFn)] = &[
     ("aten.constant_pad_nd.default", by_parts),
     ("aten.tril.default", by_parts),
     ("aten.triu.default", by_parts),
+    ("aten.nan_to_num.default", by_parts),
 ];
 
 /// A real number as a tensor.
@@ -658,7 +658,7 @@ fn made(r: &mut Rewriter<'_>) -> Found {
         return Ok(vec![real]);
     }
     // Only a number that is given has an imaginary part.
-    let is_given = ["full", "scalar_tensor"].iter().any(|given| name.contains(given));
+    let is_given = ["full", "scalar_tensor", "linspace"].iter().any(|given| name.contains(given));
     let imaginary = if is_given { call(im)? } else { number(r, 0.0)? };
     joined(r, [real, imaginary])
 }

@@ -183,12 +183,12 @@ pub(super) const RULES: &[(&str, DecomposeFn)] = &[
     ("aten.std_mean.correction", |r| spread(r, "var_mean", Spread::Root)),
 ];
 
-fn widened(r: &mut Rewriter<'_>, [re, im]: Pair) -> Result<Pair, OpError> {
+pub(super) fn widened(r: &mut Rewriter<'_>, [re, im]: Pair) -> Result<Pair, OpError> {
     Ok([r.convert(re, Dtype::F64)?, r.convert(im, Dtype::F64)?])
 }
 
 /// A complex tensor of parts in f64.
-fn narrowed(r: &mut Rewriter<'_>, [re, im]: Pair) -> Found {
+pub(super) fn narrowed(r: &mut Rewriter<'_>, [re, im]: Pair) -> Found {
     let parts = [r.convert(re, Dtype::F32)?, r.convert(im, Dtype::F32)?];
     super::joined(r, parts)
 }
@@ -232,13 +232,13 @@ fn reciprocal(r: &mut Rewriter<'_>, [re, im]: Pair) -> Result<Pair, OpError> {
     Ok([r.div(re, size)?, r.div(opposite, size)?])
 }
 
-fn exp(r: &mut Rewriter<'_>, [re, im]: Pair) -> Result<Pair, OpError> {
+pub(super) fn exp(r: &mut Rewriter<'_>, [re, im]: Pair) -> Result<Pair, OpError> {
     let size = r.apply("aten.exp.default", &[re])?;
     let (cos, sin) = (r.apply("aten.cos.default", &[im])?, r.apply("aten.sin.default", &[im])?);
     Ok([r.mul(size, cos)?, r.mul(size, sin)?])
 }
 
-fn log(r: &mut Rewriter<'_>, [re, im]: Pair) -> Result<Pair, OpError> {
+pub(super) fn log(r: &mut Rewriter<'_>, [re, im]: Pair) -> Result<Pair, OpError> {
     let size = r.apply("aten.hypot.default", &[re, im])?;
     Ok([r.apply("aten.log.default", &[size])?, r.apply("aten.atan2.default", &[im, re])?])
 }

@@ -12,6 +12,7 @@ use crate::infer::InferCx;
 use crate::layout::broadcast;
 use crate::lower::Lower;
 use crate::ops::index::flattened;
+use crate::traits::Complex;
 use litz_ir::Dtype;
 use litz_ir::graph::{Arg, TensorType, Type, Value, contiguous_strides};
 use litz_sym::{Expr, Rel};
@@ -24,18 +25,21 @@ pub const OPS: &[OpDef] = &[
     decompose("aten.nonzero_numpy.default", |r| {
         let x = r.args().tensor("self")?.value;
         columns(r, x)
-    }),
-    decompose("aten.nonzero_static.default", nonzero_static),
+    })
+    .complex(Complex::Rewritten),
+    decompose("aten.nonzero_static.default", nonzero_static).complex(Complex::Rewritten),
     decompose("aten.where.default", |r| {
         let x = r.args().tensor("condition")?.value;
         columns(r, x)
-    }),
+    })
+    .complex(Complex::Rewritten),
     decompose("aten.argwhere.default", |r| {
         let x = r.args().tensor("self")?.value;
         let ty = stated(r, 0)?;
         Ok(vec![r.stated("aten.nonzero.default", [Arg::Value(x)], ty)?])
-    }),
-    decompose("aten.masked_select.default", masked_select),
+    })
+    .complex(Complex::Rewritten),
+    decompose("aten.masked_select.default", masked_select).complex(Complex::Rewritten),
 ];
 
 /// An element as a number of its kind.

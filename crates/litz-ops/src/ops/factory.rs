@@ -276,7 +276,9 @@ fn iota(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
 }
 
 fn linspace_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
-    let (dtype, sizes) = (args.dtype("dtype")?.unwrap_or(Dtype::F32), vec![args.int("steps")?]);
+    let is_complex = ["start", "end"].iter().any(|end| matches!(args.get(end), Arg::Complex(..)));
+    let own = if is_complex { Dtype::C64 } else { Dtype::F32 };
+    let (dtype, sizes) = (args.dtype("dtype")?.unwrap_or(own), vec![args.int("steps")?]);
     not_negative(cx, args, &sizes)?;
     one(TensorType::contiguous(dtype, sizes))
 }

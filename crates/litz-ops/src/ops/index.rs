@@ -23,8 +23,9 @@ use litz_sym::{Expr, Rel};
 /// Entries.
 pub const OPS: &[OpDef] = &[
     lower("aten.embedding.default", embedding_type, embedding),
-    lower("aten.index.Tensor", index_type, index).devices(Of("self")),
-    lower("aten._unsafe_index.Tensor", index_type, index).devices(Of("self")),
+    // A mask decides how many elements there are: then complex ones are moved whole.
+    lower("aten.index.Tensor", index_type, index).devices(Of("self")).complex(Complex::Lowered),
+    lower("aten._unsafe_index.Tensor", index_type, index).devices(Of("self")).complex(Complex::Lowered),
     lower("aten.index_put.default", index_put_type, index_put).devices(Of("self")),
     lower("aten._unsafe_index_put.default", index_put_type, index_put).devices(Of("self")),
     lower("aten.index_select.default", index_select_type, index_select),
@@ -43,7 +44,7 @@ pub const OPS: &[OpDef] = &[
     decompose("aten.put.default", put).complex(Complex::Rewritten),
     decompose("aten.take.default", take).complex(Complex::Rewritten),
     decompose("aten.take_along_dim.default", take_along).complex(Complex::Rewritten),
-    decompose("aten.masked_scatter.default", masked_scatter),
+    decompose("aten.masked_scatter.default", masked_scatter).complex(Complex::Rewritten),
     inplace("aten.index_put_.default", "aten.index_put.default"),
     inplace("aten.index_copy_.default", "aten.index_copy.default"),
     inplace("aten.index_add_.default", "aten.index_add.default"),

@@ -57,7 +57,7 @@ pub const OPS: &[OpDef] = &[
     }),
     decompose("aten.one_hot.default", one_hot),
     decompose("aten.isin.Tensor_Tensor", is_in),
-    decompose("aten.vander.default", powers),
+    decompose("aten.vander.default", powers).complex(Complex::Rewritten),
     decompose("aten.combinations.default", combinations).complex(Complex::Rewritten),
     decompose("aten.kron.default", kronecker).complex(Complex::Rewritten),
     decompose("aten.tensordot.default", tensordot).complex(Complex::Rewritten),

@@ -19,12 +19,12 @@ use litz_sym::{Expr, Rel};
 pub const OPS: &[OpDef] = &[
     lower("aten.linalg_cholesky_ex.default", cholesky_types, cholesky),
     lower("aten.linalg_cholesky.default", cholesky_types, cholesky),
-    lower("aten.linalg_lu_factor_ex.default", lu_types, lu),
-    lower("aten.linalg_lu_factor.default", lu_types, lu),
-    lower("aten._lu_with_info.default", lu_types, lu),
-    lower("aten.linalg_lu_solve.default", lu_solve_types, lu_solve),
+    lower("aten.linalg_lu_factor_ex.default", lu_types, lu).complex(Complex::Lowered),
+    lower("aten.linalg_lu_factor.default", lu_types, lu).complex(Complex::Lowered),
+    lower("aten._lu_with_info.default", lu_types, lu).complex(Complex::Lowered),
+    lower("aten.linalg_lu_solve.default", lu_solve_types, lu_solve).complex(Complex::Lowered),
     lower("aten.lu_unpack.default", unpacked_types, unpack),
-    lower("aten.linalg_solve_triangular.default", triangular_types, triangular),
+    lower("aten.linalg_solve_triangular.default", triangular_types, triangular).complex(Complex::Lowered),
     lower("aten.geqrf.default", qr_types, qr),
     lower("aten.linalg_householder_product.default", product_types, product),
     lower("aten.linalg_eigvalsh.default", eigen_types, eigen),
@@ -63,10 +63,19 @@ impl Matrices {
     }
 
     pub(crate) fn of_type(args: &Args<'_>, ty: &TensorType) -> Result<Matrices, OpError> {
+        Matrices::of_types(args, ty, &[Dtype::F32, Dtype::F64])
+    }
+
+    /// Those of an argument, which may be of complex numbers as well.
+    fn of_any(args: &Args<'_>, name: &str) -> Result<Matrices, OpError> {
+        Matrices::of_types(args, args.tensor(name)?.ty, &[Dtype::F32, Dtype::F64, Dtype::C64])
+    }
+
+    fn of_types(args: &Args<'_>, ty: &TensorType, allowed: &[Dtype]) -> Result<Matrices, OpError> {
         let [batch @ .., rows, columns] = ty.sizes.as_slice() else {
             return Err(args.invalid(format!("expected matrices, found {ty}")));
         };
-        if !matches!(ty.dtype, Dtype::F32 | Dtype::F64) {
+        if !allowed.contains(&ty.dtype) {
             return Err(args.unsupported(&format!("matrices of {}", ty.dtype)));
         }
         Ok(Matrices { batch: batch.to_vec(), rows: *rows, columns: *columns, dtype: ty.dtype })
@@ -196,7 +205,7 @@ fn cholesky(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
 
 fn lu_types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let name = if args.has("A") { "A" } else { "self" };
-    let x = Matrices::of(args, name)?;
+    let x = Matrices::of_any(args, name)?;
     if !args.flag("pivot")? {
         return Err(args.unsupported("a factorization without pivots"));
     }
@@ -208,7 +217,7 @@ fn lu_types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError>
 
 fn lu(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let name = if args.has("A") { "A" } else { "self" };
-    let (x, source) = (Matrices::of(args, name)?, packed(lw, args.tensor(name)?)?);
+    let (x, source) = (Matrices::of_any(args, name)?, packed(lw, args.tensor(name)?)?);
     let rank = x.rank(&lw.infer_cx());
     let factors = lw.temp("factors", x.dtype, &source.sizes);
     let (pivots, info) =
@@ -229,7 +238,7 @@ fn lu(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
 
 /// The right sides, which are as many as the factors are, with rows or columns of the factors' size.
 fn lu_solve_types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
-    let (factors, b) = (Matrices::of(args, "LU")?.square(cx, args)?, Matrices::of(args, "B")?);
+    let (factors, b) = (Matrices::of_any(args, "LU")?.square(cx, args)?, Matrices::of_any(args, "B")?);
     args.of_types("pivots", &[Dtype::I32])?;
     args.of_one_type(&["LU", "B"])?;
     crate::layout::same_shape(cx, args, "pivots", &factors.with(&[factors.rows]))?;
@@ -262,7 +271,10 @@ fn broadcast(lw: &Lower<'_>, args: &Args<'_>, name: &str, inner: usize) -> Resul
 }
 
 fn lu_solve(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
-    let (x, left, adjoint) = (Matrices::of(args, "LU")?, args.flag("left")?, args.flag("adjoint")?);
+    let (x, left, adjoint) = (Matrices::of_any(args, "LU")?, args.flag("left")?, args.flag("adjoint")?);
+    if adjoint && x.dtype == Dtype::C64 {
+        return Err(args.unsupported("the adjoint of a complex matrix"));
+    }
     let (factors, pivots) = (broadcast(lw, args, "LU", 2)?, broadcast(lw, args, "pivots", 1)?);
     let (factors, pivots) = (lw.contiguous(&factors, "rows")?, lw.contiguous(&pivots, "places")?);
     let b = broadcast(lw, args, "B", 2)?;
@@ -333,14 +345,14 @@ fn unpack(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
 }
 
 fn triangular_types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
-    let (a, b) = (Matrices::of(args, "self")?.square(cx, args)?, Matrices::of(args, "B")?);
+    let (a, b) = (Matrices::of_any(args, "self")?.square(cx, args)?, Matrices::of_any(args, "B")?);
     args.of_one_type(&["self", "B"])?;
     let left = args.flag("left")?;
     Ok(vec![by_columns(b.dtype, solved_sizes(cx, args, &a, &b, left)?)])
 }
 
 fn triangular(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
-    let (x, left, upper) = (Matrices::of(args, "self")?, args.flag("left")?, args.flag("upper")?);
+    let (x, left, upper) = (Matrices::of_any(args, "self")?, args.flag("left")?, args.flag("upper")?);
     let (a, b) = (broadcast(lw, args, "self", 2)?, broadcast(lw, args, "B", 2)?);
     // X A = B is A^T X^T = B^T.
     let (a, b) = if left { (a, b) } else { (turned(lw, &a), turned(lw, &b)) };
@@ -568,7 +580,7 @@ fn svd(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
 }
 
 fn same_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
-    let x = Matrices::of(args, "self")?.square(cx, args)?;
+    let x = Matrices::of_any(args, "self")?.square(cx, args)?;
     Ok(vec![whole(x.dtype, x.with(&[x.rows, x.columns]))])
 }
 

@@ -5,6 +5,8 @@ use crate::def::{OpDef, decompose};
 use crate::error::OpError;
 use crate::ops::order::CONTIGUOUS;
 use crate::ops::terms::{dims_arg, float, int};
+use crate::promote::real_of;
+use crate::traits::Complex;
 use litz_ir::Dtype;
 use litz_ir::graph::{Arg, TensorType, Value};
 use litz_sym::Expr;
@@ -15,18 +17,21 @@ pub const OPS: &[OpDef] = &[
     decompose("aten.linalg_solve_ex.default", |r| {
         r.args().flag("check_errors").and_then(|checks| refuse_checks(r, checks))?;
         solve(r)
-    }),
-    decompose("aten.linalg_solve.default", |r| Ok(vec![checked(r, solve)?])),
+    })
+    .complex(Complex::Rewritten),
+    decompose("aten.linalg_solve.default", |r| Ok(vec![checked(r, solve)?])).complex(Complex::Rewritten),
     decompose("aten.linalg_inv_ex.default", |r| {
         r.args().flag("check_errors").and_then(|checks| refuse_checks(r, checks))?;
         invert(r)
-    }),
-    decompose("aten.linalg_inv.default", |r| Ok(vec![checked(r, invert)?])),
-    decompose("aten.inverse.default", |r| Ok(vec![checked(r, invert)?])),
+    })
+    .complex(Complex::Rewritten),
+    decompose("aten.linalg_inv.default", |r| Ok(vec![checked(r, invert)?])).complex(Complex::Rewritten),
+    decompose("aten.inverse.default", |r| Ok(vec![checked(r, invert)?])).complex(Complex::Rewritten),
     decompose("aten.lu_solve.default", |r| {
         let [b, factors, pivots] = ["self", "LU_data", "LU_pivots"].map(|name| r.args().get(name).clone());
         Ok(vec![r.call("aten.linalg_lu_solve.default", [factors, pivots, b])?])
-    }),
+    })
+    .complex(Complex::Rewritten),
     decompose("aten.linalg_lu.default", |r| {
         let (a, pivot) = (r.args().get("A").clone(), r.args().get("pivot").clone());
         let factors = r.call_all("aten.linalg_lu_factor_ex.default", [a, pivot])?;
@@ -48,7 +53,8 @@ pub const OPS: &[OpDef] = &[
         let sizes = [batch, own.sizes[own.rank() - 2..].to_vec()].concat();
         let copies = r.call("aten.expand.default", [Arg::Value(coefficients), Arg::ints(sizes)])?;
         Ok(vec![solution, by_columns(r, copies)?])
-    }),
+    })
+    .complex(Complex::Rewritten),
     decompose("aten.cholesky_solve.default", |r| {
         let (b, factor, upper) =
             (r.args().tensor("self")?.value, r.args().tensor("input2")?.value, r.args().flag("upper")?);
@@ -60,8 +66,8 @@ pub const OPS: &[OpDef] = &[
         let eye = identity(r, &ty)?;
         Ok(vec![solve_by_root(r, factor, eye, upper)?])
     }),
-    decompose("aten.linalg_tensorsolve.default", tensor_solve),
-    decompose("aten.linalg_tensorinv.default", tensor_inverse),
+    decompose("aten.linalg_tensorsolve.default", tensor_solve).complex(Complex::Rewritten),
+    decompose("aten.linalg_tensorinv.default", tensor_inverse).complex(Complex::Rewritten),
     decompose("aten.cholesky.default", |r| {
         let (x, upper) = (r.args().get("self").clone(), r.args().get("upper").clone());
         Ok(vec![r.call("aten.linalg_cholesky.default", [x, upper])?])
@@ -113,13 +119,16 @@ pub const OPS: &[OpDef] = &[
         let product = r.call("aten.prod.dim_int", [Arg::Value(diagonal), int(-1)])?;
         let sign = parity(r, pivots, factors)?;
         Ok(vec![r.mul(product, sign)?])
-    }),
+    })
+    .complex(Complex::Rewritten),
     decompose("aten.det.default", |r| {
         let x = r.args().tensor("self")?.value;
         Ok(vec![r.apply("aten.linalg_det.default", &[x])?])
-    }),
-    decompose("aten.linalg_slogdet.default", |r| logarithm_of_determinant(r, "A")),
-    decompose("aten.slogdet.default", |r| logarithm_of_determinant(r, "self")),
+    })
+    .complex(Complex::Rewritten),
+    decompose("aten.linalg_slogdet.default", |r| logarithm_of_determinant(r, "A"))
+        .complex(Complex::Rewritten),
+    decompose("aten.slogdet.default", |r| logarithm_of_determinant(r, "self")).complex(Complex::Rewritten),
     decompose("aten.logdet.default", |r| {
         let [sign, log] = logarithm_of_determinant(r, "self")?[..] else {
             return Err(OpError::missing("aten.linalg_slogdet.default"));
@@ -349,9 +358,9 @@ fn diagonal(r: &mut Rewriter<'_>, x: Value) -> Result<Value, OpError> {
     r.call("aten.diagonal.default", [Arg::Value(x), int(0), int(-2), int(-1)])
 }
 
-/// -1 where an odd number of rows was exchanged, else 1, in the type of the factors.
+/// -1 where an odd number of rows was exchanged, else 1, in the type of the factors' parts.
 fn parity(r: &mut Rewriter<'_>, pivots: Value, factors: Value) -> Result<Value, OpError> {
-    let (ty, dtype) = (r.ty(pivots)?, r.ty(factors)?.dtype);
+    let (ty, dtype) = (r.ty(pivots)?, real_of(r.ty(factors)?.dtype));
     let count = ty.sizes[ty.rank() - 1];
     let own = r.call("aten.arange.start", [int(1), Arg::Int(count + 1)])?;
     let exchanged = r.apply("aten.ne.Tensor", &[pivots, own])?;

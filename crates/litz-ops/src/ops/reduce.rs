@@ -165,9 +165,11 @@ fn sum_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> 
 fn mean_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let own = args.tensor("self")?.ty.dtype;
     let dtype = args.dtype("dtype")?.unwrap_or(own);
-    let dtype = if args.op().contains("logsumexp") && !dtype.is_float() { Dtype::F32 } else { dtype };
-    let is_mean = args.op().starts_with("aten.mean.");
-    if !(dtype.is_float() || is_mean && dtype.kind() == Kind::Complex) {
+    let is_complex = dtype.kind() == Kind::Complex;
+    let is_logarithm = args.op().contains("logsumexp");
+    let dtype = if is_logarithm && !dtype.is_float() && !is_complex { Dtype::F32 } else { dtype };
+    let takes_complex = is_logarithm || args.op().starts_with("aten.mean.");
+    if !(dtype.is_float() || takes_complex && is_complex) {
         return Err(args.invalid(format!("the element type must be floating point, found {dtype}")));
     }
     one(reduced_type(args, dtype)?)

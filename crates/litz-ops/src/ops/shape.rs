@@ -18,7 +18,6 @@ use litz_sym::{Expr, Rel};
 /// Entries.
 pub const OPS: &[OpDef] = &[
     lower("aten.cat.default", cat_type, cat),
-    lower("aten.concat.default", cat_type, cat),
     lower("aten.stack.default", stack_type, stack),
     lower("aten.constant_pad_nd.default", pad_type, pad).identity(When(adds_nothing)),
     lower("aten.pad.default", pad_type, pad).identity(When(adds_nothing)),
@@ -43,8 +42,8 @@ pub const OPS: &[OpDef] = &[
     ),
     lower("aten.flip.default", |cx, args| copied_type(cx, args, flip), |lw, args| copy_view(lw, args, flip)),
     lower("aten.roll.default", |cx, args| copied_type(cx, args, roll), |lw, args| copy_view(lw, args, roll)),
-    lower("aten.meshgrid.indexing", meshgrid_types, meshgrid),
-    lower("aten.meshgrid.default", meshgrid_types, meshgrid),
+    lower("aten.meshgrid.indexing", meshgrid_types, meshgrid).complex(Complex::Lowered),
+    lower("aten.meshgrid.default", meshgrid_types, meshgrid).complex(Complex::Lowered),
     decompose("aten.diff.default", diff).complex(Complex::Rewritten),
     decompose("aten.pixel_shuffle.default", pixel_shuffle).complex(Complex::Rewritten),
     inferred("aten.sym_size.int", size_of),

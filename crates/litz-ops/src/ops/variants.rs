@@ -9,6 +9,7 @@ use crate::ops::terms::{float, int};
 use crate::traits::Complex;
 use crate::traits::Holds::{Always, When};
 use litz_ir::Dtype;
+use litz_ir::dtype::Kind;
 use litz_ir::graph::{Arg, Value};
 use litz_ir::schema::Effect;
 use litz_sym::{Expr, Rel};
@@ -67,7 +68,7 @@ pub const OPS: &[OpDef] = &[
             let few = |_| args.bad("N", "a number above 1");
             cx.require(Rel::gt(count, 1), args.op()).map_err(few)
         })?;
-        let dtype = if dtype.is_float() { dtype } else { Dtype::I64 };
+        let dtype = if dtype.is_float() || dtype.kind() == Kind::Complex { dtype } else { Dtype::I64 };
         let x = r.convert(x, dtype)?;
         let x = r.reshape(x, sizes.clone())?;
         sizes.push(count - 1);
@@ -77,7 +78,8 @@ pub const OPS: &[OpDef] = &[
         let ones = r.apply("aten.ones_like.default", &[column])?;
         let parts = Arg::List(vec![Arg::Value(ones), Arg::Value(powers)]);
         Ok(vec![r.call("aten.cat.default", [parts, int(-1)])?])
-    }),
+    })
+    .complex(Complex::Rewritten),
     decompose("aten.fft_fftshift.default", |r| shifted(r, |size| size.floordiv(2)))
         .complex(Complex::Rewritten),
     decompose("aten.fft_ifftshift.default", |r| shifted(r, |size| size.ceildiv(2)))
@@ -112,6 +114,8 @@ pub const OPS: &[OpDef] = &[
     renamed("aten.arctanh.default"),
     renamed("aten.clip.default"),
     renamed("aten.clip.Tensor"),
+    renamed("aten.concat.default"),
+    renamed("aten.concatenate.default"),
     renamed("aten.divide.Scalar"),
     renamed("aten.divide.Scalar_mode"),
     renamed("aten.divide.Tensor"),
@@ -163,6 +167,8 @@ const NAMES: &[(&str, &str)] = &[
     ("arctan2", "atan2"),
     ("arctanh", "atanh"),
     ("clip", "clamp"),
+    ("concat", "cat"),
+    ("concatenate", "cat"),
     ("divide", "div"),
     ("greater", "gt"),
     ("greater_equal", "ge"),

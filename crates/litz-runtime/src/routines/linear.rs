@@ -5,7 +5,8 @@
 //! exchanged one after another with the first of the largest elements.
 
 use faer::linalg::solvers::{Eigen, Llt, PartialPivLu, Qr, SelfAdjointEigen, Svd};
-use faer::{Mat, MatRef, Side};
+use faer::traits::ComplexField;
+use faer::{Mat, MatRef, Side, c64};
 use litz_ir::Dtype;
 
 use super::{Read, Routine, Write};
@@ -31,6 +32,8 @@ mod ldl;
 /// | `svd` | A `[m, n]` | U `[m, u]`, values `[min(m, n)]` descending, V `[n, v]` | m, n, u, v |
 /// | `triangular` | A `[n, n]`, one triangle, B `[n, k]` | X `[n, k]` with A X = B | n, k, upper, unit diagonal |
 ///
+/// `lu`, `lu_solve` and `triangular` also take matrices of complex numbers of two f32.
+///
 /// Infos are 0, or the position from 1 of the first pivot that is zero, of `cholesky` of the first that is not positive.
 const ROUTINES: &[(&str, Routine)] = &[
     ("cholesky", |r, w, i| each(r, w, i, cholesky)),
@@ -39,13 +42,13 @@ const ROUTINES: &[(&str, Routine)] = &[
     ("householder", |r, w, i| each(r, w, i, householder)),
     ("ldl", |r, w, i| each(r, w, i, ldl::factor)),
     ("ldl_solve", |r, w, i| each(r, w, i, ldl::solve)),
-    ("lu", |r, w, i| each(r, w, i, lu)),
-    ("lu_solve", |r, w, i| each(r, w, i, lu_solve)),
+    ("lu", |r, w, i| each(r, w, i, of_numbers(r, lu::<f64>, lu::<c64>))),
+    ("lu_solve", |r, w, i| each(r, w, i, of_numbers(r, lu_solve::<f64>, lu_solve::<c64>))),
     ("matrix_exp", |r, w, i| each(r, w, i, matrix_exp)),
     ("permutation", |r, w, i| each(r, w, i, permutation)),
     ("qr", |r, w, i| each(r, w, i, qr)),
     ("svd", |r, w, i| each(r, w, i, svd)),
-    ("triangular", |r, w, i| each(r, w, i, triangular)),
+    ("triangular", |r, w, i| each(r, w, i, of_numbers(r, triangular::<f64>, triangular::<c64>))),
 ];
 
 /// The routine of that name.
@@ -55,7 +58,38 @@ pub(super) fn routine(name: &str) -> Option<Routine> {
 
 /// What a routine does with one matrix of the batch: operands as numbers, the integers behind the size of the batch, and the
 /// results as numbers.
+/// A complex number is two of these, the real part first.
 type One = fn(&[Vec<f64>], &[usize]) -> Result<Vec<Vec<f64>>, RunError>;
+
+/// What is done with matrices of the type of the first operand.
+fn of_numbers(reads: &[Read<'_>], real: One, complex: One) -> One {
+    if reads.first().is_some_and(|read| read.dtype == Dtype::C64) { complex } else { real }
+}
+
+/// A type of elements that operands in f64 hold.
+trait Number: ComplexField + Copy + Default + PartialEq {
+    fn of(numbers: &[f64]) -> Vec<Self>;
+    fn parts(self) -> impl Iterator<Item = f64>;
+}
+
+impl Number for f64 {
+    fn of(numbers: &[f64]) -> Vec<f64> {
+        numbers.to_vec()
+    }
+    fn parts(self) -> impl Iterator<Item = f64> {
+        [self].into_iter()
+    }
+}
+
+impl Number for c64 {
+    fn of(numbers: &[f64]) -> Vec<c64> {
+        let (pairs, _) = numbers.as_chunks();
+        pairs.iter().map(|&[re, im]| c64::new(re, im)).collect()
+    }
+    fn parts(self) -> impl Iterator<Item = f64> {
+        [self.re, self.im].into_iter()
+    }
+}
 
 fn bug(what: &str) -> RunError {
     RunError::bug("call of a routine of linear algebra", what)
@@ -96,7 +130,7 @@ fn each(reads: &[Read<'_>], writes: &mut [Write<'_>], ints: &[i64], one: One) ->
 fn numbers(read: &Read<'_>) -> Option<Vec<f64>> {
     Some(match read.dtype {
         Dtype::F64 => bytemuck::try_cast_slice(read.bytes).ok()?.to_vec(),
-        Dtype::F32 => {
+        Dtype::F32 | Dtype::C64 => {
             bytemuck::try_cast_slice::<u8, f32>(read.bytes).ok()?.iter().copied().map(f64::from).collect()
         }
         Dtype::I32 => {
@@ -116,7 +150,7 @@ fn store(write: &mut Write<'_>, at: usize, numbers: &[f64]) -> Option<()> {
     }
     match write.dtype {
         Dtype::F64 => as_type!(f64),
-        Dtype::F32 => as_type!(f32),
+        Dtype::F32 | Dtype::C64 => as_type!(f32),
         Dtype::I32 => as_type!(i32),
         Dtype::I64 => as_type!(i64),
         _ => return None,
@@ -125,7 +159,7 @@ fn store(write: &mut Write<'_>, at: usize, numbers: &[f64]) -> Option<()> {
 }
 
 /// A row-major matrix, if there are so many elements.
-fn matrix(numbers: &[f64], rows: usize, columns: usize) -> Result<MatRef<'_, f64>, RunError> {
+fn matrix<T>(numbers: &[T], rows: usize, columns: usize) -> Result<MatRef<'_, T>, RunError> {
     if rows.checked_mul(columns) != Some(numbers.len()) {
         return Err(bug("an operand of another size"));
     }
@@ -133,8 +167,9 @@ fn matrix(numbers: &[f64], rows: usize, columns: usize) -> Result<MatRef<'_, f64
 }
 
 /// The elements in row-major order.
-fn rows(matrix: MatRef<'_, f64>) -> Vec<f64> {
-    (0..matrix.nrows()).flat_map(|i| (0..matrix.ncols()).map(move |j| matrix[(i, j)])).collect()
+fn rows<T: Number>(matrix: MatRef<'_, T>) -> Vec<f64> {
+    let places = (0..matrix.nrows()).flat_map(|i| (0..matrix.ncols()).map(move |j| (i, j)));
+    places.flat_map(|place| matrix[place].parts()).collect()
 }
 
 fn cholesky(operands: &[Vec<f64>], sizes: &[usize]) -> Result<Vec<Vec<f64>>, RunError> {
@@ -224,12 +259,14 @@ fn householder(operands: &[Vec<f64>], sizes: &[usize]) -> Result<Vec<Vec<f64>>, 
     Ok(vec![rows(product.as_ref())])
 }
 
-fn lu(operands: &[Vec<f64>], sizes: &[usize]) -> Result<Vec<Vec<f64>>, RunError> {
+fn lu<T: Number>(operands: &[Vec<f64>], sizes: &[usize]) -> Result<Vec<Vec<f64>>, RunError> {
     let ([a], &[m, n]) = (operands, sizes) else { return Err(bug("expected a matrix and its sizes")) };
-    let factors = PartialPivLu::new(matrix(a, m, n)?);
+    let a = T::of(a);
+    let factors = PartialPivLu::new(matrix(&a, m, n)?);
     let (l, u, r) = (factors.L(), factors.U(), m.min(n));
     let both = |(i, j): (usize, usize)| if i > j { l[(i, j)] } else { u[(i, j)] };
-    let both: Vec<f64> = (0..m).flat_map(|i| (0..n).map(move |j| (i, j))).map(both).collect();
+    let places = (0..m).flat_map(|i| (0..n).map(move |j| (i, j)));
+    let both: Vec<f64> = places.flat_map(|place| both(place).parts()).collect();
     // Which rows were exchanged follows from where each one went.
     let mut order: Vec<usize> = (0..m).collect();
     let mut pivots = Vec::with_capacity(r);
@@ -238,7 +275,7 @@ fn lu(operands: &[Vec<f64>], sizes: &[usize]) -> Result<Vec<Vec<f64>>, RunError>
         order.swap(i, from);
         pivots.push((from + 1) as f64);
     }
-    let zero = (0..r).find(|&i| u[(i, i)] == 0.0);
+    let zero = (0..r).find(|&i| u[(i, i)] == T::default());
     Ok(vec![both, pivots, vec![zero.map_or(0.0, |i| (i + 1) as f64)]])
 }
 
@@ -260,13 +297,14 @@ fn permutation(operands: &[Vec<f64>], sizes: &[usize]) -> Result<Vec<Vec<f64>>, 
     Ok(vec![exchanged(pivots, m)?.into_iter().map(|row| row as f64).collect()])
 }
 
-fn lu_solve(operands: &[Vec<f64>], sizes: &[usize]) -> Result<Vec<Vec<f64>>, RunError> {
+fn lu_solve<T: Number>(operands: &[Vec<f64>], sizes: &[usize]) -> Result<Vec<Vec<f64>>, RunError> {
     let ([factors, pivots, b], &[n, k, transposed]) = (operands, sizes) else {
         return Err(bug("expected factors, pivots, right sides and sizes"));
     };
-    let (factors, b) = (matrix(factors, n, n)?, matrix(b, n, k)?);
+    let (factors, b) = (T::of(factors), T::of(b));
+    let (factors, b) = (matrix(&factors, n, n)?, matrix(&b, n, k)?);
     let order = exchanged(pivots, n)?;
-    let mut x = Mat::<f64>::zeros(n, k);
+    let mut x = Mat::<T>::zeros(n, k);
     if transposed == 0 {
         // L U X = P B
         (0..n).for_each(|i| (0..k).for_each(|j| x[(i, j)] = b[(order[i], j)]));
@@ -278,16 +316,17 @@ fn lu_solve(operands: &[Vec<f64>], sizes: &[usize]) -> Result<Vec<Vec<f64>>, Run
     x.copy_from(b);
     factors.transpose().solve_lower_triangular_in_place(x.as_mut());
     factors.transpose().solve_unit_upper_triangular_in_place(x.as_mut());
-    let mut result = Mat::<f64>::zeros(n, k);
+    let mut result = Mat::<T>::zeros(n, k);
     (0..n).for_each(|i| (0..k).for_each(|j| result[(order[i], j)] = x[(i, j)]));
     Ok(vec![rows(result.as_ref())])
 }
 
-fn triangular(operands: &[Vec<f64>], sizes: &[usize]) -> Result<Vec<Vec<f64>>, RunError> {
+fn triangular<T: Number>(operands: &[Vec<f64>], sizes: &[usize]) -> Result<Vec<Vec<f64>>, RunError> {
     let ([a, b], &[n, k, upper, unit]) = (operands, sizes) else {
         return Err(bug("expected a matrix, right sides and sizes"));
     };
-    let (a, mut x) = (matrix(a, n, n)?, matrix(b, n, k)?.to_owned());
+    let (a, b) = (T::of(a), T::of(b));
+    let (a, mut x) = (matrix(&a, n, n)?, matrix(&b, n, k)?.to_owned());
     match (upper != 0, unit != 0) {
         (true, true) => a.solve_unit_upper_triangular_in_place(x.as_mut()),
         (true, false) => a.solve_upper_triangular_in_place(x.as_mut()),
@@ -408,6 +447,33 @@ mod tests {
         let x = call("lu_solve", &[&found[0], &found[1], &[5.0, 6.0]], &[1, 2, 1, 1], &[2]);
         close(&x[0], &[7.0 / 3.0, 2.0 / 3.0]);
         close(&call("lu", &[&[1.0, 2.0, 2.0, 4.0]], &[1, 2, 2], &[4, 2, 1])[2], &[2.0]);
+    }
+
+    #[test]
+    fn complex_matrices_are_factorized_and_solved() {
+        // [[i, 1], [2, i]] x = [1 + i, 2 + i] has the solution [1, 1].
+        let (a, b) = ([0.0, 1.0, 1.0, 0.0, 2.0, 0.0, 0.0, 1.0_f32], [1.0, 1.0, 2.0, 1.0_f32]);
+        let (mut factors, mut pivots, mut info) = ([f32::NAN; 8], [0_i32; 2], [-1_i32]);
+        let a = Read { bytes: bytemuck::cast_slice(&a), dtype: Dtype::C64 };
+        let mut writes = [
+            Write { bytes: bytemuck::cast_slice_mut(&mut factors), dtype: Dtype::C64 },
+            Write { bytes: bytemuck::cast_slice_mut(&mut pivots), dtype: Dtype::I32 },
+            Write { bytes: bytemuck::cast_slice_mut(&mut info), dtype: Dtype::I32 },
+        ];
+        let lu = routine("lu").expect("it is in the table");
+        lu(&[a], &mut writes, &[1, 2, 2]).expect("it fits");
+        assert_eq!((pivots, info), ([2, 2], [0]));
+        assert_eq!(factors, [2.0, 0.0, 0.0, 1.0, 0.0, 0.5, 1.5, 0.0]);
+        let mut x = [f32::NAN; 4];
+        let reads = [
+            Read { bytes: bytemuck::cast_slice(&factors), dtype: Dtype::C64 },
+            Read { bytes: bytemuck::cast_slice(&pivots), dtype: Dtype::I32 },
+            Read { bytes: bytemuck::cast_slice(&b), dtype: Dtype::C64 },
+        ];
+        let mut writes = [Write { bytes: bytemuck::cast_slice_mut(&mut x), dtype: Dtype::C64 }];
+        routine("lu_solve").expect("it is in the table")(&reads, &mut writes, &[1, 2, 1, 0])
+            .expect("it fits");
+        assert_eq!(x, [1.0, 0.0, 1.0, 0.0]);
     }
 
     #[test]
