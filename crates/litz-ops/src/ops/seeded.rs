@@ -63,6 +63,25 @@ pub const OPS: &[OpDef] = &[
         })
     }),
     inplace("aten.cauchy_.default", "aten.cauchy.default"),
+    random("aten.geometric.default", |r| {
+        let chance = r.args().float("p")?;
+        if !(chance > 0.0 && chance < 1.0) {
+            return Err(r.args().bad("p", "a number between 0 and 1"));
+        }
+        let ty = r.args().tensor("self")?.ty.clone();
+        let compute = if ty.dtype == Dtype::F64 || ty.dtype.is_int() { Dtype::F64 } else { Dtype::F32 };
+        let number = r.random("uniform", ty.sizes, compute)?;
+        // How often one tries: an exponential number, counted in steps that each fail with the other chance.
+        let wait = exponential(r, number)?;
+        let tries = r.scalar("aten.mul.Scalar", wait, -1.0 / (-chance).ln_1p())?;
+        let tries = r.apply("aten.ceil.default", &[tries])?;
+        Ok(vec![r.convert(tries, ty.dtype)?])
+    }),
+    inplace("aten.geometric_.default", "aten.geometric.default"),
+    random("aten.random.default", any_integers),
+    random("aten.random.to", any_integers),
+    inplace("aten.random_.default", "aten.random.default"),
+    inplace("aten.random_.to", "aten.random.to"),
     random("aten.bernoulli.default", |r| {
         let x = r.args().tensor("self")?.value;
         let holds = below_each(r, x)?;
@@ -152,6 +171,28 @@ fn integers_like(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     let (value, ty, dtype) = (x.value, x.ty.clone(), r.args().dtype("dtype")?.unwrap_or(x.ty.dtype));
     let numbers = integers(r, Some((ty.sizes.clone(), dtype)))?;
     Ok(vec![laid_out_like(r, numbers, value, &ty)?])
+}
+
+/// Integers for each element of the operand: from 0 on, below the given one or up to the largest that its type holds, of floats the largest
+/// up to which it has all. There is no export with a first one: its name is a word of Python's.
+fn any_integers(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
+    let ty = r.args().tensor("self")?.ty.clone();
+    let most = match ty.dtype {
+        Dtype::Bool => 1,
+        Dtype::U8 => i64::from(u8::MAX),
+        Dtype::I8 => i64::from(i8::MAX),
+        Dtype::I16 => i64::from(i16::MAX),
+        Dtype::I32 => i64::from(i32::MAX),
+        // The largest one itself has no number above it.
+        Dtype::I64 => i64::MAX - 1,
+        Dtype::BF16 => 1 << 8,
+        Dtype::F16 => 1 << 11,
+        Dtype::F32 => 1 << 24,
+        Dtype::F64 => 1 << 53,
+        other => return Err(r.args().unsupported(&format!("random integers of type {other}"))),
+    };
+    let high = r.args().opt_int("to")?.unwrap_or(Expr::int(most + 1));
+    Ok(vec![r.random_integers(Expr::zero(), high, ty.sizes, ty.dtype)?])
 }
 
 /// What `of` makes of numbers of the sizes of the operand, computed in the compute type of the operand's.

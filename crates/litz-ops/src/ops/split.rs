@@ -1,14 +1,16 @@
 //! Composes views that cut a tensor into a number of pieces or at given places, and those that only complex numbers need.
 
 use crate::args::Args;
-use crate::def::{OpDef, identity, is_supported, view};
+use crate::decompose::Rewriter;
+use crate::def::{OpDef, decompose, identity, is_supported, view};
 use crate::error::OpError;
 use crate::infer::{InferCx, first_tensor};
 use crate::ops::view::{Views, chunk, few_enough, pieces, reshape, split, split_with_sizes, swap_last};
+use crate::traits::Complex;
 use crate::traits::Holds::Always;
 use crate::view::View;
 use litz_ir::Dtype;
-use litz_ir::graph::TensorType;
+use litz_ir::graph::{Arg, TensorType, Value};
 use litz_ir::schema::Effect;
 use litz_sym::{Expr, Rel};
 
@@ -22,6 +24,7 @@ pub const OPS: &[OpDef] = &[
         let at = named_dim(args)?;
         at_places(cx, args, at)
     }),
+    decompose("aten.tensor_split.tensor_indices_or_sections", by_a_tensor).complex(Complex::Rewritten),
     view("aten.hsplit.int", |cx, args| into_equal(cx, args, HORIZONTAL)),
     view("aten.hsplit.array", |cx, args| {
         let at = dim_of(args, HORIZONTAL)?;
@@ -45,9 +48,9 @@ pub const OPS: &[OpDef] = &[
     view("aten.atleast_3d.default", |cx, args| at_least(cx, args, 3)).alias(Always).effect(Effect::None),
     identity("aten.resolve_conj.default"),
     identity("aten.resolve_neg.default"),
-    view("aten.positive.default", |cx, args| match first_tensor(args)?.dtype {
+    view("aten.positive.default", |_, args| match first_tensor(args)?.dtype {
         Dtype::Bool => Err(args.invalid("truth values have no sign")),
-        _ => unchanged(cx, args),
+        _ => Ok(vec![View::identity(&first_tensor(args)?.sizes)]),
     }),
     view("aten.mH.default", adjoint),
     view("aten.adjoint.default", adjoint),
@@ -100,6 +103,21 @@ fn into_sections(cx: &mut InferCx<'_>, args: &Args<'_>, at: usize) -> Views {
     let length = |i: i64| least + (longer - i).max(0).min(1);
     let lengths: Vec<Expr> = (0..sections).map(|i| cx.simplify(length(i))).collect();
     Ok(pieces(ty, at, &lengths))
+}
+
+/// As many pieces as a tensor without dimensions says, which is how many results there are. Places that a tensor holds would decide sizes.
+fn by_a_tensor(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
+    let (x, dim) = (r.args().get("self").clone(), r.args().get("dim").clone());
+    let sections = r.args().tensor("tensor_indices_or_sections")?;
+    if sections.ty.rank() > 0 {
+        return Err(r.args().unsupported("a split at places that a tensor holds"));
+    }
+    let (sections, count) = (sections.value, r.args().node.outputs.len() as i64);
+    let agrees = r.call("aten.eq.Scalar", [Arg::Value(sections), Arg::Int(Expr::int(count))])?;
+    let message = Arg::Str(format!("tensor_split: expected {count} pieces"));
+    r.call_all("aten._assert_async.msg", [Arg::Value(agrees), message])?;
+    let pieces = r.call_all("aten.tensor_split.sections", [x, Arg::Int(Expr::int(count)), dim])?;
+    Ok(pieces.into_iter().flatten().collect())
 }
 
 /// As many pieces as `sections` says, all of one length.
