@@ -351,6 +351,13 @@ fn restrided(graph: &Graph, program: Option<&Program>, at: usize) -> PyResult<Op
         exprs.iter().map(number).collect::<Option<Vec<_>>>()
     };
     let known = numbers(&stated.sizes).zip(numbers(&stated.strides));
+    let is_expanded = |dim: usize| stated.strides[dim].is_zero() && !stated.sizes[dim].is_one();
+    if known.as_ref().is_some_and(|(sizes, strides)| !are_distinct(sizes, strides))
+        || (0..ty.rank()).any(is_expanded)
+    {
+        // Elements that share memory where the graph was traced have memory of their own here.
+        return Ok(None);
+    }
     let known = known.map(|(sizes, strides)| Order::Known(sizes, strides));
     match known.or_else(|| dense(&stated.sizes, &stated.strides, is_same).map(Order::Dense)) {
         Some(order) => Ok(Some(Layout { dtype: stated.dtype, order })),
@@ -359,6 +366,23 @@ fn restrided(graph: &Graph, program: Option<&Program>, at: usize) -> PyResult<Op
             Err(UnsupportedError::new_err(format!("%{name}: expected {stated}, found {ty}")))
         }
     }
+}
+
+/// Whether each stride steps over all that smaller strides reach, so that no elements share memory.
+fn are_distinct(sizes: &[usize], strides: &[usize]) -> bool {
+    let mut steps: Vec<(usize, usize)> = strides
+        .iter()
+        .zip(sizes)
+        .filter(|(_, size)| **size > 1)
+        .map(|(&stride, &size)| (stride, size))
+        .collect();
+    steps.sort_unstable();
+    let mut reach = 0_usize;
+    steps.into_iter().all(|(stride, size)| {
+        let steps_over = stride > reach;
+        reach = reach.saturating_add(stride.saturating_mul(size - 1));
+        steps_over
+    })
 }
 
 /// The dimensions of a tensor without gaps from the innermost outwards, those of one element last; None where it is not known to be such.

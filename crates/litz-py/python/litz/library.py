@@ -21,13 +21,15 @@ class Torch:
     @staticmethod
     def view(tensor, sizes, strides, offset, dtype=None):
         """A tensor that shares the memory of another, `offset` elements behind its first; with a `dtype` one of that type, `offset` bytes behind.
-        Without an offset the other one, which nobody has seen yet, is given memory with these strides.
+        Without an offset the other one, which nobody has seen yet, is given memory with these strides, but where elements would share it.
 
         It is a view of PyTorch's, so that both have one version, by which `backward` notices that a saved tensor was written to. It is detached,
         as PyTorch refuses to write to views that were made in `no_grad` mode, in which graphs run.
         """
         if offset is None:
             if any(size > 1 and own != stride for size, own, stride in zip(sizes, tensor.stride(), strides)):
+                if not _are_distinct(sizes, strides):
+                    return tensor.detach()
                 # The tensor itself, of which others may be views.
                 tensor.set_(Torch.empty(sizes, strides, tensor.dtype).copy_(tensor))
             return tensor.as_strided(sizes, strides).detach()
@@ -39,3 +41,13 @@ class Torch:
             nbytes = tensor.untyped_storage().nbytes() // dtype.itemsize * dtype.itemsize
             tensor = tensor.as_strided((nbytes // tensor.itemsize,), (1,), 0).view(dtype)
         return tensor.as_strided(sizes, strides, offset).detach()
+
+
+def _are_distinct(sizes, strides) -> bool:
+    """Whether each stride steps over all that smaller strides reach, so that no elements share memory."""
+    reach = 0
+    for stride, size in sorted((stride, size) for size, stride in zip(sizes, strides) if size > 1):
+        if stride <= reach:
+            return False
+        reach += stride * (size - 1)
+    return True

@@ -8,7 +8,7 @@ import torch
 from . import _litz
 from .errors import NotConverted
 from .host import Dispatcher
-from .sizes import at_least_one, solve
+from .sizes import at_least_one, is_known, solve
 from .symbols import SYMBOLIC, Symbols
 from .types import DTYPES, MEMORY_FORMATS
 
@@ -135,6 +135,13 @@ class Writer:
             return "float"
         raise NotConverted(f"a value of type {type(value).__name__}")
 
+    def _result(self, node, value, steps) -> str:
+        """The text of the type of a result. Tracing says of some with memory of their own that elements share it: these lie row by row."""
+        owns = isinstance(node.target, torch._ops.OpOverload) and not any(part.alias_info for part in node.target._schema.returns)
+        if owns and isinstance(value, torch.Tensor) and any(is_known(stride, 0) and not is_known(size, 1) for size, stride in zip(value.shape, value.stride())):
+            return self.row_major(value)
+        return self.type(value, steps)
+
     def row_major(self, value) -> str:
         """The text of a tensor's type, but for its strides."""
         if value.layout != torch.strided or value.is_quantized or value.is_mkldnn:
@@ -152,7 +159,7 @@ class Writer:
         """The left side of a node's line. Results of a tuple that nothing uses have no names, unless they give symbols their values."""
         value, steps = val(node), self.steps(node)
         if not isinstance(value, (list, tuple)):
-            return f"%{self.name(node)}: {self.type(value, steps)} = "
+            return f"%{self.name(node)}: {self._result(node, value, steps)} = "
         used = {user.args[1] for user in node.users if user.target is operator.getitem}
         whole = any(user.target is not operator.getitem for user in node.users)
         self.parts[node], texts = {}, []
@@ -163,7 +170,7 @@ class Writer:
                 continue
             name = f"{self.name(node)}.{index}"
             self.parts[node][index] = name
-            texts.append(f"%{name}: {self.type(part, steps)}")
+            texts.append(f"%{name}: {self._result(node, part, steps)}")
         return ", ".join(texts) + " = " if texts else ""
 
     def arguments(self, schema, given, keywords):

@@ -139,3 +139,81 @@ def test_hermitian_transforms(name):
     if not name.startswith("i"):
         z = torch.complex(x, x.flip(0))
         torch.testing.assert_close(run(f, z)[0], f(z))
+
+
+def z(*sizes):
+    return torch.complex(spread(*sizes, dtype=torch.float32), spread(*sizes, dtype=torch.float32).flip(0) / 2)
+
+
+COMPLEX = {
+    "logsumexp": lambda x: (torch.logsumexp(x * 90, 0), x.logsumexp((0, 1)), x.logsumexp(1, keepdim=True), x[:0].logsumexp(0)),
+    "softmax of the real part": lambda x: (x.softmax(1, dtype=torch.float64), x.log_softmax(0, dtype=torch.float32)),
+    "powers": lambda x: (torch.linalg.vander(x, N=3), torch.vander(x[0], 4), torch.vander(x[1], increasing=True)),
+    "grids": lambda x: (*torch.meshgrid(x[0], x[1], indexing="ij"), *torch.meshgrid(x[0], x[1, :2] * 2, indexing="xy"), torch.cartesian_prod(x[0], x[1] + 1)),
+    "selected": lambda x: (torch.masked_select(x, x.real > 0), x[x.imag > 0], (x * 2)[x.real < 0]),
+    "scattered": lambda x: (x.masked_scatter(x.real > 0, x * 1j), x.masked_scatter(x.real[0] > 0, x * 2)),
+    "places": lambda x: (torch.where(x.real > 0, x, 0).nonzero(), torch.argwhere(x), *torch.where(x * 0 + x.imag)),
+    "around": lambda x: (torch.nn.functional.pad(x, (1, 2), value=2.5), x.nan_to_num(1.0), +x, torch.linspace(1j, 2 - 1j, 5)),
+    "joined": lambda x: (torch.concat([x, x + 1]), torch.concatenate([x, x * 2], 1)),
+    "exponential": lambda x: (torch.linalg.matrix_exp(x[:, :4] / 4), torch.matrix_exp(x[:4, :4].reshape(1, 4, 4) * 1j)),
+}
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_complex_numbers(name):
+    f, x = COMPLEX[name], z(4, 5)
+    for found, expected in zip(run(f, x), f(x), strict=True):
+        torch.testing.assert_close(found, expected, atol=2e-5, rtol=2e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize("sizes", [(4, 4), (2, 3, 3), (1, 1), (0, 0), (0, 2, 2)])
+def test_complex_matrices(sizes):
+    a, b = z(*sizes) + torch.eye(sizes[-1]) * 3, z(*sizes[:-1], 2)
+    f = lambda a, b: (
+        torch.linalg.solve(a, b),
+        torch.linalg.solve(a, b.mT.contiguous(), left=False),
+        torch.linalg.inv(a),
+        torch.linalg.det(a),
+        *torch.linalg.slogdet(a),
+        torch.linalg.solve_triangular(a.triu(), b, upper=True),
+        torch.linalg.lu_solve(*torch.linalg.lu_factor(a), b),
+    )
+    for found, expected in zip(run(f, a, b), f(a, b), strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+        assert found.stride() == expected.stride() or not found.numel()
+    with pytest.raises(litz.RunError, match="singular"):
+        run(torch.linalg.inv, torch.zeros(2, 2, dtype=torch.complex64))
+
+
+def test_a_tensor_says_how_many_pieces():
+    x = spread(7, 4)
+    f = lambda x: [piece * 2 for piece in torch.tensor_split(x, torch.tensor(3))]
+    for found, expected in zip(run(f, x), f(x), strict=True):
+        assert torch.equal(found, expected)
+    with pytest.raises(litz.UnsupportedError, match="at places that a tensor holds"):
+        run(lambda x: torch.tensor_split(x, torch.tensor([1, 3])), x)
+
+
+def test_joined_by_other_names():
+    x, y = spread(3, 4), spread(2, 4)
+    f = lambda x, y: (torch.concat([x, y]), torch.concatenate([x, x], 1))
+    for found, expected in zip(run(f, x, y), f(x, y), strict=True):
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_images_of_bytes_and_sizes_that_are_known_late(mode):
+    pixels = torch.randint(0, 256, (1, 3, 9, 7), dtype=torch.uint8, generator=torch.Generator().manual_seed(2))
+    resize = lambda x, size, smooth: torch.nn.functional.interpolate(x, size=size, mode=mode, antialias=smooth)
+    for smooth in (False, True):
+        for size in ((4, 12), (20, 3), (9, 8)):
+            f = lambda x: resize(x, size, smooth)
+            assert torch.equal(run(f, pixels)[0], f(pixels)), size
+    rows, columns = torch.export.Dim("rows", min=2, max=40), torch.export.Dim("columns", min=2, max=40)
+    model = litz.compile(
+        torch.export.export(Call(lambda x: resize(x, (8, 10), True)), (pixels.float(),), dynamic_shapes=(({2: rows, 3: columns},),)),
+        options={"fallback": False},
+    )
+    for sizes in ((9, 7), (3, 30), (8, 10), (40, 2)):
+        x = torch.rand(1, 3, *sizes)
+        torch.testing.assert_close(model(x)[0], resize(x, (8, 10), True), atol=1e-5, rtol=1e-5)

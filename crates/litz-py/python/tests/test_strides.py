@@ -371,3 +371,26 @@ def test_gaps_of_rows_whose_sizes_are_symbols(f):
         for one, other in zip(tree_leaves(fast(*copied([x]))), tree_leaves(f(*copied([x])))):
             assert one.stride() == other.stride()
     assert not litz.stats()["eager_graphs"] and not litz.stats()["eager_calls"]
+
+
+@needs_litz
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_results_of_which_tracing_says_that_elements_share_memory(dynamic):
+    @torch.library.custom_op(f"litz_tests::spread_{dynamic}", mutates_args=())
+    def spread(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.sin()[:, None] + torch.zeros(4), x.cos()
+
+    @spread.register_fake
+    def _(x):
+        return torch.empty_strided((x.shape[0], 4), (1, 0), dtype=x.dtype), torch.empty_like(x)
+
+    def f(x):
+        wide, narrow = spread(x)
+        return wide * 2 + narrow[:, None], wide
+
+    litz.reset_stats()
+    fast = compiled(f, dynamic=dynamic)
+    for size in (5, 7) if dynamic else (5,):
+        x = torch.randn(size)
+        same(fast(x), f(x), strides=False)
+    assert not litz.stats()["eager_graphs"]
