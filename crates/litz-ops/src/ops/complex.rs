@@ -8,7 +8,7 @@ use crate::body::Body;
 use crate::def::{OpDef, decompose, lower, one};
 use crate::error::OpError;
 use crate::infer::{InferCx, first_tensor};
-use crate::layout::{broadcast, pointwise_strides};
+use crate::layout::{broadcast, is_overlapping, pointwise_strides, preserved_strides};
 use crate::lower::Lower;
 use crate::promote::{complex_of, real_of};
 use crate::traits::Complex;
@@ -86,8 +86,13 @@ fn part_type(ty: &TensorType) -> TensorType {
     TensorType { dtype: real_of(ty.dtype), strides, ..ty.clone() }
 }
 
-fn same_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
-    one(first_tensor(args)?.clone())
+/// Where elements of the operand share memory, new ones do not.
+fn same_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let mut ty = first_tensor(args)?.clone();
+    if ty.dtype.kind() == Kind::Complex && is_overlapping(cx.facts, &ty) {
+        ty.strides = preserved_strides(cx.facts, &ty);
+    }
+    one(ty)
 }
 
 fn real_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
