@@ -470,14 +470,15 @@ fn mixed_radix(var: Sym, radices: impl Iterator<Item = i64>, last: i64) -> Optio
     Some((axes, sum))
 }
 
-/// What an expression's terms are remainders by.
+/// What an expression's terms are remainders by: `8*mod(x, 7)` is one of `8*x` by 56.
 fn radices(e: Expr) -> Vec<Expr> {
     let mut found = Vec::new();
-    for (_, term) in e.terms() {
+    for (factor, term) in e.terms() {
         if let Kind::Mod(_, radix) = term.kind()
-            && !found.contains(&radix)
+            && factor > 0
+            && !found.contains(&(radix * factor))
         {
-            found.push(radix);
+            found.push(radix * factor);
         }
     }
     found

@@ -259,13 +259,23 @@ fn joined(axes: &[Digit], facts: &Facts) -> Option<Rewrite> {
     let divided = || (0..axes.len()).filter(|&at| !axes[at].0.is_polynomial());
     let pairs = divided().flat_map(|high| divided().map(move |low| (high, low)));
     let join = |(high, low): (usize, usize)| {
-        let ((upper, count), (lower, radix)) = (axes[high], axes[low]);
+        let ((upper, count), (lower, points)) = (axes[high], axes[low]);
+        let radix = at_least(points, lower, facts);
         let number = without_remainders(radix * upper + lower, facts);
         let alone = [upper, lower].map(|value| without_remainders(value, facts));
         let cancels = quotients(&[number], facts).len() < quotients(&alone, facts).len();
         (cancels && is_below(lower, radix, facts)).then(|| (vec![high, low], vec![(number, count * radix)]))
     };
     pairs.filter(|(high, low)| high != low).find_map(join)
+}
+
+/// The points of an axis, or as many more as its value has numbers: all of these are past its end.
+fn at_least(points: Expr, value: Expr, facts: &Facts) -> Expr {
+    let reach = facts.bounds(value);
+    match points.as_int() {
+        Some(points) if reach.lo >= 0 && (points..i64::MAX).contains(&reach.hi) => Expr::int(reach.hi + 1),
+        Some(_) | None => points,
+    }
 }
 
 /// The quotients that values have, if remainders are written as `mod(x, n) => x - n*floordiv(x, n)`.
