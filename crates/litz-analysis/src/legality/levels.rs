@@ -9,6 +9,7 @@
 
 use super::dependences::parts_of;
 use super::problem::Site;
+use super::proofs::Point;
 use super::{Around, Declared, Occurrence, Verifier};
 use crate::apart::Visit;
 use crate::inside::longest;
@@ -16,6 +17,7 @@ use litz_ir::loops::{Axis, Buf, InstOp, Nest, Stmt};
 use litz_ir::schedule::{Holds, Layout, Local, LocalSpace, LoopKind, Part};
 use litz_ir::target::{Gpu, Level, Target, Team};
 use litz_sym::{Expr, Rel, Sym};
+use std::collections::HashMap;
 
 /// An access of memory that a kernel declares.
 pub(super) struct Use<'a> {
@@ -281,28 +283,41 @@ impl<'a> Verifier<'a> {
 
     /// The accesses of the memory of that number, which holds a buffer.
     pub(super) fn uses_of_buffer(&self, number: usize) -> Vec<Use<'a>> {
-        let mut uses = Vec::new();
-        for (stmt, places) in self.loops.stmts.iter().zip(&self.placed) {
-            let Stmt::Nest(nest) = stmt else { continue };
+        let accesses = self.accesses.get_or_init(|| self.accesses_of_memories()).get(&number);
+        let of = |&[stmt, place, at]: &[usize; 3]| {
+            let (Stmt::Nest(nest), place) = (&self.loops.stmts[stmt], &self.placed[stmt][place]) else {
+                return None;
+            };
+            let inst = &nest.body[at].op;
+            let how = if matches!(inst, InstOp::Store { .. }) { How::Store } else { How::Load };
+            // An operand in registers is the left one, spread as sums are, with reduced points for columns.
+            Some(Use { nest, place: by_threads(place, 2), element: inst.element()?.1.to_vec(), how })
+        };
+        accesses.into_iter().flatten().filter_map(of).collect()
+    }
+
+    /// Of each memory that holds a buffer its accesses: the statement, the place among those of the statement, the instruction.
+    fn accesses_of_memories(&self) -> HashMap<usize, Vec<[usize; 3]>> {
+        let mut found: HashMap<usize, Vec<[usize; 3]>> = HashMap::new();
+        for (stmt, places) in self.placed.iter().enumerate() {
+            let Stmt::Nest(nest) = &self.loops.stmts[stmt] else { continue };
             let parts = parts_of(nest);
-            for place in places {
+            for (number, place) in places.iter().enumerate().filter(|(_, place)| !place.visible.is_empty()) {
                 for (at, inst) in nest.body.iter().enumerate() {
-                    let Some((buf, index)) = inst.op.element() else { continue };
-                    let is_store = matches!(inst.op, InstOp::Store { .. });
-                    let declared = match is_store {
+                    let Some((buf, _)) = inst.op.element().filter(|_| parts[at].contains(&place.part)) else {
+                        continue;
+                    };
+                    let declared = match matches!(inst.op, InstOp::Store { .. }) {
                         true => self.declared_around(place, buf),
                         false => self.held(nest, place, buf).1,
                     };
-                    let is_it = declared.is_some_and(|declared| declared.number == number);
-                    if is_it && parts[at].contains(&place.part) {
-                        let how = if is_store { How::Store } else { How::Load };
-                        // An operand in registers is the left one, spread as sums are, with reduced points for columns.
-                        uses.push(Use { nest, place: by_threads(place, 2), element: index.to_vec(), how });
+                    if let Some(declared) = declared {
+                        found.entry(declared.number).or_default().push([stmt, number, at]);
                     }
                 }
             }
         }
-        uses
+        found
     }
 
     /// The accesses of the memory of that number.
@@ -396,7 +411,7 @@ impl<'a> Verifier<'a> {
         levels: [Vec<(Team, Axis)>; 2],
     ) -> bool {
         let around: Vec<Axis> = one.place.path[..outside].iter().map(|around| around.axis).collect();
-        let touches = [one, other].into_iter().zip(levels).map(|(used, levels)| {
+        let side = |used: &Use<'a>, levels: &[(Team, Axis)]| {
             let Use { nest, place, element, .. } = used;
             // Both name the loops over levels alike.
             let renamed = |sym: Sym| {
@@ -405,7 +420,6 @@ impl<'a> Verifier<'a> {
             };
             let var = |sym: Sym| renamed(sym).and_then(|e| e.as_sym()).unwrap_or(sym);
             let put = |e: Expr| e.subst(&renamed);
-            let bind: Vec<(Sym, Expr)> = place.bind.iter().map(|&(axis, value)| (axis, put(value))).collect();
             let path = place
                 .path
                 .iter()
@@ -415,15 +429,35 @@ impl<'a> Verifier<'a> {
                 rhs: put(side.cond.rhs),
                 ..side.cond
             });
-            let visit = Visit::new(self.loops, nest, &bind, path, conds)?;
-            Some(visit.point(element))
-        });
-        let touches: Vec<_> = touches.collect();
-        match &touches[..] {
-            [Some(one), Some(other)] => one.is_apart_within(&around, axes, other),
-            // What never happens touches nothing.
-            _ => true,
-        }
+            let indices = nest.indices().map(|axis| (axis.var, axis.extent, place.value(axis.var).map(put)));
+            Point {
+                element: element.clone(),
+                indices: indices.collect(),
+                around: path.collect(),
+                conds: conds.collect(),
+            }
+        };
+        let [own, others] = levels;
+        let points = [side(one, &own), side(other, &others)];
+        let is_one_nest = std::ptr::eq(one.nest, other.nest);
+        let question = (points, is_one_nest, [around, axes.to_vec()]);
+        let known = self.proofs.borrow().owned.get(&question).copied();
+        known.unwrap_or_else(|| {
+            let touches = [one, other].into_iter().zip(&question.0).map(|(used, point)| {
+                let bind: Vec<(Sym, Expr)> =
+                    point.indices.iter().filter_map(|&(axis, _, value)| Some((axis, value?))).collect();
+                let (path, conds) = (point.around.iter().copied(), point.conds.iter().copied());
+                Visit::new(self.loops, used.nest, &bind, path, conds).map(|visit| visit.point(&point.element))
+            });
+            let touches: Vec<_> = touches.collect();
+            let is_owned = match &touches[..] {
+                [Some(one), Some(other)] => one.is_apart_within(&question.2[0], axes, other),
+                // What never happens touches nothing.
+                _ => true,
+            };
+            self.proofs.borrow_mut().owned.insert(question, is_owned);
+            is_owned
+        })
     }
 }
 

@@ -23,7 +23,7 @@ mod reuse;
 pub use dependences::{need, needed_in, parts_of};
 pub use problem::{Problem, Site, Within};
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::rc::Rc;
@@ -137,6 +137,7 @@ pub fn problems(schedule: &Schedule, loops: &Loops) -> Vec<Problem> {
         first_copy,
         recomputed: (first_copy..loops.stmts.len()).collect(),
         proofs: RefCell::default(),
+        accesses: OnceCell::new(),
     };
     verifier.run();
     spans.iter().for_each(|span| verifier.region(span));
@@ -289,6 +290,8 @@ struct Verifier<'a> {
     /// Statements that may compute an element several times, or not at all.
     recomputed: HashSet<usize>,
     proofs: RefCell<Proofs<'a>>,
+    /// Of each memory that holds a buffer its accesses, once all leaves are placed: statement, place and instruction.
+    accesses: OnceCell<HashMap<usize, Vec<[usize; 3]>>>,
 }
 
 impl<'a> Verifier<'a> {

@@ -35,6 +35,22 @@ struct Question<'a> {
     guard: &'a [Rel],
 }
 
+/// A point of a nest where it is taken.
+#[derive(PartialEq, Eq, Hash)]
+pub(super) struct Point {
+    /// The coordinates that are asked of, in terms of the nest's axes.
+    pub(super) element: Vec<Expr>,
+    /// Axes and bound symbols with their extents, and with their values if they have one.
+    pub(super) indices: Vec<(Sym, Expr, Option<Expr>)>,
+    /// The loops around.
+    pub(super) around: Vec<Axis>,
+    /// What holds there.
+    pub(super) conds: Vec<Rel>,
+}
+
+/// Two points, whether they are of one nest, the loops around both, and the loops over threads.
+type Owned = ([Point; 2], bool, [Vec<Axis>; 2]);
+
 /// The number of a question, among all that were asked.
 type Number = usize;
 
@@ -53,6 +69,8 @@ pub(super) struct Proofs<'a> {
     /// What each access touches; None where it never happens.
     touches: Vec<Option<Touch<'a>>>,
     apart: HashMap<(Number, Number, [Vec<Axis>; 2]), bool>,
+    /// Whether points are taken by the same thread alone.
+    pub(super) owned: HashMap<Owned, bool>,
     /// Those that take each point once.
     covered: HashSet<Bindings>,
     /// Those that are inside.
