@@ -207,6 +207,11 @@ impl Instruction {
         all.into_iter().find(|instruction| instruction.name == name)
     }
 
+    /// Rows, columns and reduced points that it takes.
+    pub fn shape(&self) -> [i64; 3] {
+        [self.rows, self.columns, self.depth].map(i64::from)
+    }
+
     /// Whether it takes several reduced points at once.
     pub fn is_mma(&self) -> bool {
         self.depth > 1

@@ -103,11 +103,14 @@ pub struct Planned {
     pub kernel: KernelPlan,
     /// The loop in which local buffers live, if not for a whole point of the grid.
     pub scope: Option<Sym>,
+    /// Its loops take whole tiles, and its memory is declared where it is to be: leaves past the end of an axis are masked, and nothing
+    /// else is added or changed.
+    pub is_whole: bool,
 }
 
 impl From<KernelPlan> for Planned {
     fn from(kernel: KernelPlan) -> Planned {
-        Planned { kernel, scope: None }
+        Planned { kernel, scope: None, is_whole: false }
     }
 }
 

@@ -26,6 +26,7 @@ mod memory;
 mod nests;
 mod no_fuse;
 mod order;
+mod region;
 mod remainders;
 mod reuse;
 mod routine;
@@ -122,11 +123,7 @@ pub fn schedule_as(loops: &Loops, request: &Request<'_>) -> Outcome {
     let (drafts, notes) = fuse::fuse(&cx, machine, &regions, apart);
     let names = Names::of(loops);
     let alike = Alike::of(loops, &deps, &drafts);
-    let first = parallel(threads, alike.first.len(), |at| {
-        let mut item = plan(&cx, &drafts[alike.first[at]]);
-        item.kernel.iter_mut().for_each(|plan| spaces::choose(plan, &names, target));
-        item
-    });
+    let first = parallel(threads, alike.first.len(), |at| plan(&cx, &drafts[alike.first[at]], &names));
     let item = |at: usize| alike.item(loops, &drafts, at, &first[alike.place[at]]);
     let items = (0..drafts.len()).map(item).collect();
     let items = launches::together(&cx, order::ordered(&cx, items));
@@ -189,18 +186,25 @@ struct Item {
 }
 
 /// Plans a draft, without a name.
-fn plan(cx: &Cx<'_>, draft: &Draft) -> Item {
-    let &Cx { loops, deps, .. } = cx;
+fn plan(cx: &Cx<'_>, draft: &Draft, names: &Names<'_>) -> Item {
+    let &Cx { loops, deps, target, .. } = cx;
     let (stmts, at_load, traits) = (draft.stmts(), draft.at_load, draft.family.traits());
     let may_share_launch = traits.shares_launch;
-    let Some(Planned { mut kernel, scope }) = draft.family.plan(cx, &draft.group) else {
+    let Some(Planned { mut kernel, scope, is_whole }) = draft.family.plan(cx, &draft.group) else {
         return Item { stmts, at_load, may_share_launch, kernel: None, overwrites: Vec::new() };
     };
     kernel.at_load = at_load;
     if traits.passes_on {
         declare_locals(&mut kernel, loops, deps, draft, scope);
     }
-    finish_with(&mut kernel, &Nests::of(loops, draft.stmts()), &loops.facts);
+    let nests = Nests::of(loops, draft.stmts());
+    match is_whole {
+        true => remainders::mask(&mut kernel, &nests, &loops.facts),
+        false => {
+            finish_with(&mut kernel, &nests, &loops.facts);
+            spaces::choose(&mut kernel, names, target);
+        }
+    }
     let overwrites = match at_load || !traits.overwrites {
         true => Vec::new(),
         false => reuse::candidates(loops, deps, &stmts, &kernel),

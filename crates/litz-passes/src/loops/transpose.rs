@@ -5,12 +5,13 @@
 //! are laid out once, when the model is loaded, other operands at each call.
 
 use super::{Cx, Edits, Names, words};
-use litz_analysis::Uses;
 use litz_analysis::access::{Stride, accesses, stride};
 use litz_analysis::constants::Constants;
+use litz_analysis::{Contraction, Uses};
 use litz_ir::Scalar;
 use litz_ir::graph::TensorType;
 use litz_ir::loops::{Axis, Buf, BufData, Inst, InstOp, Loops, Nest, Stmt, Val};
+use litz_ir::target::Target;
 use litz_sym::Expr;
 use std::collections::HashMap;
 
@@ -28,7 +29,9 @@ pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
         let Stmt::Nest(nest) = &loops.stmts[at] else { continue };
         // What runs once, when the model is loaded, is not worth a copy.
         // Vectors of words run along the sum.
-        let is_left = constants.is_statement(at) || words::is_of_words(loops, nest, cx.target);
+        let is_left = constants.is_statement(at)
+            || words::is_of_words(loops, nest, cx.target)
+            || is_of_warps(loops, nest, cx.target);
         let lanes = if is_left { None } else { lane_axis(loops, nest) };
         for load in 0..nest.body.len() {
             let Some(lane) = lanes else { break };
@@ -52,6 +55,14 @@ pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
     }
     edits.apply(loops);
     made.len()
+}
+
+/// Whether the instructions of a GPU's warps take a nest's operands: along the sum, as they lie.
+fn is_of_warps(loops: &Loops, nest: &Nest, target: &Target) -> bool {
+    let Target::Gpu(gpu) = target else { return false };
+    let takes = |dtype| gpu.isa.instructions().iter().any(|by| by.dtype == dtype && !by.rounds);
+    let types = accesses(nest).filter(|access| !access.store).map(|access| loops.bufs[access.buf].dtype);
+    Contraction::of(loops, nest).is_some_and(|both| both[0].is_plain) && types.into_iter().all(takes)
 }
 
 /// The axis along which a reducing nest stores neighbouring elements.

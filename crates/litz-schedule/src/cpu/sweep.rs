@@ -47,7 +47,8 @@ impl Family for Sweep {
     }
 
     fn plan(&self, cx: &Cx<'_>, group: &Group) -> Option<Planned> {
-        Some(Planned { kernel: plan(cx, group, self), scope: self.over.last().map(|axis| axis.var) })
+        let scope = self.over.last().map(|axis| axis.var);
+        Some(Planned { scope, ..Planned::from(plan(cx, group, self)) })
     }
 }
 

@@ -1,7 +1,9 @@
 //! Lists the families of kernels for GPUs.
 //!
-//! Threads take points each, and warps or blocks take rows that are reduced. Nests whose points depend on each other along every axis, scatters and regions run in order on one thread.
+//! Threads take points each, warps or blocks take rows that are reduced, and blocks take tiles of contractions. Nests whose points depend on each other along every axis, scatters and regions run in order on one thread.
 
+mod product;
+mod region;
 mod rows;
 mod threads;
 
@@ -12,6 +14,7 @@ use crate::context::Cx;
 use crate::draft::{Draft, Machine};
 use crate::in_order::InOrder;
 use crate::join::alone;
+use product::Product;
 use rows::Rows;
 use threads::Threads;
 
@@ -19,13 +22,16 @@ use threads::Threads;
 pub struct Gpus;
 
 impl Machine for Gpus {
-    fn contraction(&self, _: &Cx<'_>, _: &Nest) -> Option<Columns> {
-        None
+    fn contraction(&self, cx: &Cx<'_>, nest: &Nest) -> Option<Columns> {
+        product::columns_of(cx, nest)
     }
 
     fn alone(&self, cx: &Cx<'_>, s: usize) -> Draft {
         let info = &cx.deps.stmts[s];
         let group = alone(cx, s);
+        if let Some(columns) = &cx.contractions[s] {
+            return Draft::new(group, info.at_load, Product::new(columns.clone()));
+        }
         if rows::reduces_rows(cx, s, &group) {
             return Draft::new(group, info.at_load, Rows);
         }
@@ -35,7 +41,7 @@ impl Machine for Gpus {
         }
     }
 
-    fn region(&self, _: &Cx<'_>, region: &Span) -> Draft {
-        InOrder::region(region)
+    fn region(&self, cx: &Cx<'_>, region: &Span) -> Draft {
+        region::form(cx, region)
     }
 }

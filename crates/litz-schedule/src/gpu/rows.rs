@@ -98,6 +98,9 @@ fn is_in_order(cx: &Cx<'_>, s: usize) -> bool {
 /// The draft with a statement that goes on at its rows.
 pub fn take(cx: &Cx<'_>, draft: &Draft, s: usize) -> Result<Draft, NoFuse> {
     let group = &draft.group;
+    if cx.contractions[s].is_some() {
+        return Err(NoFuse::ProductConsumer);
+    }
     let mut map = DomainMap::default();
     align_members(cx, group, s, &group.outer, &mut map);
     let joined = join(cx, group, s, map, false)?;

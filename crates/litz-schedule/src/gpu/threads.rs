@@ -12,11 +12,11 @@ use crate::in_order::trees_of;
 use crate::join::{align_members, join, own_axes};
 use crate::nest;
 use crate::no_fuse::NoFuse;
-use litz_analysis::access::substitute;
+use litz_analysis::access::{Stride, bound_places, stride, substitute};
 use litz_analysis::align::DomainMap;
 use litz_ir::loops::Axis;
 use litz_ir::schedule::{KernelPlan, LoopKind, Tree};
-use litz_ir::target::{Gpu, Level};
+use litz_ir::target::{Gpu, Level, Target};
 use litz_sym::{Expr, Sym};
 
 /// Threads of a block along one axis, at most: with 256 there are several blocks for a unit to hide what each waits for.
@@ -38,6 +38,9 @@ impl Family for Threads {
         let group = &draft.group;
         if relation != Relation::Behind {
             return Err(NoFuse::OtherShape);
+        }
+        if cx.contractions[s].is_some() {
+            return Err(NoFuse::ProductConsumer);
         }
         let mut map = DomainMap::default();
         align_members(cx, group, s, &group.outer, &mut map);
@@ -63,16 +66,62 @@ impl Family for Threads {
         grid.retain(|axis| !axis.extent.is_one());
         let mut body: Vec<Tree> =
             group.members.iter().flat_map(|member| points(cx, member, &values)).collect();
+        let vector = grid.last().and_then(|lane| Some((*lane, vector_of(cx, group, *lane, &values)?)));
+        let mut element = None;
+        if let Some((lane, count)) = vector {
+            let [run, inside] = ["run", "v"].map(|what| name(&format!("{}_{what}", lane.var)));
+            let value = Expr::sym(run) * count + Expr::sym(inside);
+            body.iter_mut().for_each(|tree| tree.replace(lane.var, value));
+            let kind = LoopKind::Vector { lanes: count as u32, copies: 1 };
+            body = vec![Tree::Loop { kind, axis: Axis { var: inside, extent: Expr::int(count) }, body }];
+            grid.pop();
+            grid.push(Axis { var: run, extent: lane.extent.floordiv(count) });
+            element = Some(inside);
+        }
         let scope = spread(cx, &mut grid, &mut body, &name);
+        let scope = element.or(scope);
         let kernel =
             KernelPlan { name: String::new(), at_load: false, grid, grain: 1, persistent: None, body };
-        Some(Planned { kernel, scope })
+        Some(Planned { scope, ..Planned::from(kernel) })
     }
+}
+
+/// How many neighbours along an axis a thread takes at once, so that it loads and stores 16 bytes of the widest type: where all that
+/// members access has runs of so many, and there are more than enough runs for all threads that units run.
+fn vector_of(cx: &Cx<'_>, group: &Group, axis: Axis, values: &[(Sym, Expr)]) -> Option<i64> {
+    let Target::Gpu(gpu) = cx.target else { return None };
+    let mut facts = group.facts(&cx.loops.facts);
+    facts.declare_index(axis.var, axis.extent);
+    let (mut starts, mut widest) = (vec![axis.extent], 1);
+    for member in &group.members {
+        let own = nest(cx.loops, member.stmt);
+        let facts = own.facts(&facts);
+        let is_pointwise = !own.accumulates() && own_axes(own, member).next().is_none();
+        if !is_pointwise {
+            return None;
+        }
+        for (access, place) in bound_places(cx.loops, own, &member.bind, &facts) {
+            let place = facts.simplify(substitute(place, values));
+            match stride(place, axis.var) {
+                Stride::Zero => {}
+                Stride::Unit => {
+                    starts.push(place.replace(axis.var, Expr::zero()));
+                    widest = widest.max(cx.loops.bufs[access.buf].dtype.size() as i64);
+                }
+                Stride::Elements(_) | Stride::Irregular => return None,
+            }
+        }
+    }
+    let count = i64::from(Gpu::VECTOR_BYTES) / widest;
+    let runs = crate::cost::points(&cx.loops.facts, &group.outer) / count;
+    let has_enough = count > 1 && runs >= i64::from(gpu.units) * i64::from(gpu.unit.threads);
+    let is_aligned = |start: &Expr| facts.simplify(start.modulo(count)).is_zero();
+    (has_enough && starts.iter().all(is_aligned)).then_some(count)
 }
 
 /// Takes the last axes out of a grid and puts loops over threads around `body`, with blocks of these in the grid. Gives the variable
 /// of the innermost loop.
-fn spread(
+pub fn spread(
     cx: &Cx<'_>,
     grid: &mut Vec<Axis>,
     body: &mut Vec<Tree>,
@@ -113,7 +162,7 @@ fn spread(
 }
 
 /// What a thread does of a member at a point that all share: its own axes in order, reduced ones innermost.
-fn points(cx: &Cx<'_>, member: &Member, values: &[(Sym, Expr)]) -> Vec<Tree> {
+pub fn points(cx: &Cx<'_>, member: &Member, values: &[(Sym, Expr)]) -> Vec<Tree> {
     let own = nest(cx.loops, member.stmt);
     let facts = own.facts(&cx.loops.facts);
     let shared: Vec<(Sym, Expr)> =

@@ -101,16 +101,19 @@ fn unproved(unproved: &[Unproved]) -> String {
     text
 }
 
-/// Of a GPU's schedule which kernels have one thread, if any do: each point waits for the one before.
+/// Of a GPU's schedule which kernels of several points have one thread, if any do: each point waits for the one before.
 fn on_one_thread(schedule: &Schedule) -> String {
     let is_one = |plan: &&KernelPlan| {
-        let mut has_threads = !plan.grid.is_empty();
+        let (mut has_threads, mut has_points) = (!plan.grid.is_empty(), false);
         plan.body.iter().for_each(|tree| {
             tree.visit(&mut |tree| {
-                has_threads |= matches!(tree, Tree::Loop { kind, .. } if kind.level().is_some());
+                if let Tree::Loop { kind, axis, .. } = tree {
+                    has_threads |= kind.level().is_some();
+                    has_points |= !axis.extent.is_one();
+                }
             });
         });
-        !has_threads
+        has_points && !has_threads
     };
     let plans = schedule.steps.iter().filter_map(|step| match step {
         ScheduleStep::Kernel(plan) => Some(plan),

@@ -46,7 +46,7 @@ pub fn plan(problem: &Problem<'_>) -> Planned {
     }
     let grain = grain(points(facts, &grid), work, problem.target.threads, problem.heuristics);
     let kernel = KernelPlan { name: String::new(), at_load: false, grid, grain, persistent: None, body };
-    Planned { kernel, scope: tiling.tiles().last().map(|axis| axis.var) }
+    Planned { scope: tiling.tiles().last().map(|axis| axis.var), ..Planned::from(kernel) }
 }
 
 /// The trees of a product that is one phase of a kernel for a block of rows. `around` are the loops it runs in.

@@ -1,0 +1,229 @@
+//! Writes the kernel of a contraction.
+//!
+//! ```text
+//! parallel row_block in ceildiv(n, 128), column_block in ceildiv(m, 64) {
+//!   register accumulator of mm
+//!   warp w in 4 { lane l in 32 { unroll .. { mm.init [..] masked } } }
+//!   pipeline k in ceildiv(p, 32) by 3 {
+//!     shared a_tile = a swizzled 16
+//!     shared b_tile = b swizzled 16
+//!     thread t in 128 { unroll e in 4 { vector v in 8 by 8 { a_tile [..] masked } } }
+//!     thread t in 128 { unroll e in 2 { vector v in 8 by 8 { b_tile [..] masked } } }
+//!     warp w in 4 { unroll i in 2, u in 4, v in 4 { mma mi in 16, mj in 8, mk in 16 { mm.update [..] masked } } }
+//!   }
+//!   warp w in 4 { lane l in 32 { unroll .. { mm.final [..] masked; relu [..] masked } } }
+//! }
+//! ```
+
+use super::problem::{Problem, Unit};
+use super::stage::{Copying, Staged};
+use super::tile::Tile;
+use crate::cost::{ceil_div, size};
+use crate::cut::nested;
+use crate::draft::Planned;
+use crate::group::Member;
+use crate::nest;
+use litz_analysis::access::substitute;
+use litz_ir::loops::Axis;
+use litz_ir::schedule::{Holds, KernelPlan, Layout, Leaf, Local, LocalSpace, LoopKind, Part, Tree};
+use litz_ir::target::{Gpu, Level};
+use litz_sym::{Expr, Sym};
+
+/// Buffers in rotation of what is copied ahead.
+const BUFFERS: u32 = 3;
+
+/// Bytes that a thread copies in the background at once, at least.
+const LEAST_COPIED: i64 = 4;
+
+/// Plans the kernel of a contraction and what follows it.
+pub fn plan(problem: &Problem<'_>) -> Planned {
+    let tile = Tile::of(problem);
+    let sides = tile.sides(problem.unit);
+    let mut grid = problem.others.clone();
+    // Where the tile of a block begins.
+    let starts = [0, 1].map(|side| {
+        let axis = problem.sides[side];
+        if axis.extent.as_int().is_some_and(|extent| extent <= sides[side]) {
+            return Expr::zero();
+        }
+        let block = problem.name(&format!("{}_block", axis.var));
+        grid.push(Axis { var: block, extent: axis.extent.ceildiv(sides[side]) });
+        Expr::sym(block) * sides[side]
+    });
+    let points = Points { problem, tile, starts };
+    let mut body = locals(problem);
+    body.push(points.of_threads(vec![points.leaf(&problem.group.members[0], Part::Init)]));
+    body.extend(points.summed());
+    let mut last = vec![points.leaf(&problem.group.members[0], Part::Final)];
+    last.extend(problem.group.members[1..].iter().map(|member| points.leaf(member, Part::Whole)));
+    body.push(points.of_threads(last));
+    let kernel = KernelPlan { name: String::new(), at_load: false, grid, grain: 1, persistent: None, body };
+    Planned { is_whole: true, ..Planned::from(kernel) }
+}
+
+/// The sums, and what members pass on to each other at a point: registers of the thread that has the point.
+fn locals(problem: &Problem<'_>) -> Vec<Tree> {
+    let (cx, members) = (problem.cx, &problem.group.members);
+    let is_inside = |s: &usize| members.iter().any(|member| member.stmt == *s);
+    let mut held = vec![Holds::Accumulator(problem.head.name.clone())];
+    for &buf in members.iter().flat_map(|member| &cx.deps.stmts[member.stmt].writes) {
+        let holds = Holds::Buffer(cx.loops.bufs[buf].name.clone());
+        let is_own = !cx.deps.escapes[buf] && cx.deps.users[buf].iter().all(is_inside);
+        if is_own && !held.contains(&holds) {
+            held.push(holds);
+        }
+    }
+    let local = |holds| Tree::Local(Local { holds, space: LocalSpace::Register, layout: Layout::Dense });
+    held.into_iter().map(local).collect()
+}
+
+/// The points of a block.
+struct Points<'a> {
+    problem: &'a Problem<'a>,
+    tile: Tile,
+    /// Where the tile begins along the rows and along the columns.
+    starts: [Expr; 2],
+}
+
+impl Points<'_> {
+    /// A loop along the sum, in which the teams of the block add up what they have, of copies in shared memory where there are.
+    fn summed(&self) -> Vec<Tree> {
+        let problem = self.problem;
+        let staged = Staged::of(problem);
+        let [step, inner] = ["k_step", "k_in"].map(|name| problem.name(name));
+        let update = self.leaf(&problem.group.members[0], Part::Update);
+        let at_once = problem.unit.depth();
+        // Points of the sum between two meetings of the block's threads.
+        let (terms, most) =
+            (size(&problem.cx.loops.facts, problem.depth.extent), problem.most_copied(at_once));
+        let turns = if staged.is_empty() { 1 } else { ceil_div(terms, at_once).clamp(1, most / at_once) };
+        let start = Expr::sym(step) * (turns * at_once);
+        let turn = if turns == 1 { Expr::zero() } else { Expr::sym(inner) };
+        let body = match problem.unit {
+            Unit::Warp(by) => {
+                let [i, j, k] = ["mi", "mj", "mk"].map(|name| problem.name(name));
+                let shape = by.shape();
+                let mma = [(i, shape[0]), (j, shape[1]), (k, shape[2])].into_iter().rev();
+                let body =
+                    mma.fold(update, |body, (var, extent)| looped(LoopKind::Mma, var, extent, vec![body]));
+                let depth = start + turn * at_once + Expr::sym(k);
+                let body = self.at(self.in_team(vec![body]), [Expr::sym(i), Expr::sym(j)], Some(depth));
+                unrolled(inner, turns, body)
+            }
+            Unit::Threads => {
+                let at = [Expr::zero(), Expr::zero()];
+                let body = self.at(self.in_team(vec![update]), at, Some(start + turn));
+                if turns == 1 { body } else { vec![looped(LoopKind::For, inner, turns, body)] }
+            }
+        };
+        let mut step_of: Vec<Tree> = staged.iter().map(|operand| operand.local(problem)).collect();
+        step_of.extend(staged.iter().map(|operand| {
+            let side = operand.side();
+            let points = [self.tile.sides(problem.unit)[side], turns * at_once];
+            let starts = [self.starts[side], start];
+            operand.copies(problem, Copying { threads: self.tile.threads(problem.unit), starts, points })
+        }));
+        step_of.push(self.of_teams(body));
+        // What is copied in the background is of four bytes at least.
+        let is_wide = |operand: &Staged| operand.vector * problem.operand_bytes() >= LEAST_COPIED;
+        let kind = match !staged.is_empty() && staged.iter().all(is_wide) {
+            true => LoopKind::Pipeline { buffers: BUFFERS },
+            false => LoopKind::For,
+        };
+        let axis = Axis { var: step, extent: problem.depth.extent.ceildiv(turns * at_once) };
+        nested(vec![Tree::Loop { kind, axis, body: step_of }], &problem.sum)
+    }
+
+    /// What runs at each point of the tile, by the thread that has its sum.
+    fn of_threads(&self, leaves: Vec<Tree>) -> Tree {
+        let body = match self.problem.unit {
+            Unit::Threads => self.at(self.in_team(leaves), [Expr::zero(), Expr::zero()], None),
+            Unit::Warp(by) => {
+                let [l, r, c] = ["l", "r", "c"].map(|name| self.problem.name(name));
+                let rows = i64::from(by.rows) / 8;
+                let row = if rows == 1 { Expr::zero() } else { Expr::sym(r) };
+                let of_warp = Gpu::sum_of_thread([Expr::zero(), Expr::sym(l)], [row, Expr::sym(c)]);
+                // Neighbouring sums of a thread are stored at once.
+                let pair = looped(LoopKind::Vector { lanes: 2, copies: 1 }, c, 2, leaves);
+                let body = self.in_team(unrolled(r, rows, vec![pair]));
+                let body = self.at(body, of_warp, None);
+                vec![looped(LoopKind::Level(Level::Lane.into()), l, i64::from(Gpu::LANES), body)]
+            }
+        };
+        self.of_teams(body)
+    }
+
+    /// What every team of the block does.
+    fn of_teams(&self, body: Vec<Tree>) -> Tree {
+        let level = match self.problem.unit {
+            Unit::Warp(_) => Level::Warp,
+            Unit::Threads => Level::Thread,
+        };
+        looped(LoopKind::Level(level.into()), self.team(), self.tile.teams.iter().product(), body)
+    }
+
+    /// Loops over the instructions of a warp, or the points of a thread.
+    fn in_team(&self, body: Vec<Tree>) -> Vec<Tree> {
+        let [u, v] = self.each();
+        let [rows, columns] = self.tile.each;
+        unrolled(u, rows, unrolled(v, columns, body))
+    }
+
+    /// The tree with values for the axes of the sides, of which `of_team` is the place in what a team does at once, and for that of the
+    /// sum. Neighbouring threads have neighbouring columns, and the instructions of a warp neighbouring tiles.
+    fn at(&self, mut trees: Vec<Tree>, of_team: [Expr; 2], depth: Option<Expr>) -> Vec<Tree> {
+        let Points { problem, tile, starts } = self;
+        let team = Expr::sym(self.team());
+        let teams = match tile.teams {
+            [1, _] => [Expr::zero(), team],
+            [_, columns] => [team.floordiv(columns), team.modulo(columns)],
+        };
+        let each = self.each();
+        let mut values: Vec<(Sym, Expr)> =
+            depth.map(|depth| (problem.depth.var, depth)).into_iter().collect();
+        for side in [0, 1] {
+            let each = if tile.each[side] == 1 { Expr::zero() } else { Expr::sym(each[side]) };
+            let value = match problem.unit {
+                Unit::Warp(by) => {
+                    let size = by.shape()[side];
+                    teams[side] * (tile.each[side] * size) + each * size + of_team[side]
+                }
+                Unit::Threads => each * tile.teams[side] + teams[side],
+            };
+            values.push((problem.sides[side].var, starts[side] + value));
+        }
+        for (var, value) in values {
+            trees.iter_mut().for_each(|tree| tree.replace(var, value));
+        }
+        trees
+    }
+
+    fn each(&self) -> [Sym; 2] {
+        ["u", "v"].map(|name| self.problem.name(name))
+    }
+
+    fn team(&self) -> Sym {
+        self.problem.name("w")
+    }
+
+    /// A leaf of a member, in terms of the sides and of the axes of the sum.
+    fn leaf(&self, member: &Member, part: Part) -> Tree {
+        let Points { problem, .. } = self;
+        let own = nest(problem.cx.loops, member.stmt);
+        let facts = own.facts(&problem.cx.loops.facts);
+        let value = |&(axis, value): &(Sym, Expr)| (axis, facts.simplify(substitute(value, &problem.values)));
+        let mut bind: Vec<(Sym, Expr)> = member.bind.iter().map(value).collect();
+        if part == Part::Update {
+            bind.extend(problem.reduced.iter().copied());
+        }
+        Tree::Leaf(Leaf { nest: own.name.clone(), part, bind, masked: false, block: None, by: None })
+    }
+}
+
+fn looped(kind: LoopKind, var: Sym, extent: i64, body: Vec<Tree>) -> Tree {
+    Tree::Loop { kind, axis: Axis { var, extent: Expr::int(extent) }, body }
+}
+
+fn unrolled(var: Sym, extent: i64, body: Vec<Tree>) -> Vec<Tree> {
+    if extent == 1 { body } else { vec![looped(LoopKind::Unroll, var, extent, body)] }
+}

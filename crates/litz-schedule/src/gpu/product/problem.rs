@@ -1,0 +1,205 @@
+//! Gathers what decides on the kernel of a contraction: the axes along the sides of its tiles, its sum, and who sums.
+
+use crate::axes::{merge_axes, order_axes};
+use crate::context::Cx;
+use crate::cost::{ceil_div, points, size};
+use crate::group::{Group, beside_axes, shared_axes};
+use crate::nest;
+use litz_analysis::Contraction;
+use litz_analysis::access::{Stride, accesses, side_exprs, stride, substitute};
+use litz_analysis::contraction::Columns;
+use litz_ir::loops::{Axis, Inst, InstOp, Loops, Nest};
+use litz_ir::target::{Gpu, Instruction, Level, Target};
+use litz_sym::{Expr, Sym};
+
+use super::tile::Tile;
+
+/// Points of each side of an instruction's tile, and of its sum, below which it would multiply zeros for the most part.
+const LEAST_OF_INSTRUCTION: i64 = 8;
+
+/// Rows from which on an instruction takes a product: for one row threads do better, each of which reads a column once.
+const LEAST_ROWS: i64 = 2;
+
+/// Points of each side from which on threads that take several of each side share what they load.
+const LEAST_OF_THREADS: i64 = 16;
+
+/// Who sums the products of a tile.
+#[derive(Clone, Copy, Debug)]
+pub enum Unit {
+    /// An instruction of a warp.
+    Warp(&'static Instruction),
+    /// Threads, by multiply-adds.
+    Threads,
+}
+
+impl Unit {
+    /// Points of the sum that it takes at once.
+    pub fn depth(self) -> i64 {
+        match self {
+            Unit::Warp(by) => i64::from(by.depth),
+            Unit::Threads => 1,
+        }
+    }
+}
+
+/// A contraction that is to be scheduled.
+pub struct Problem<'a> {
+    /// The context.
+    pub cx: &'a Cx<'a>,
+    /// The contraction's nest and what follows it.
+    pub group: &'a Group,
+    /// The contraction's nest.
+    pub head: &'a Nest,
+    /// What it runs on.
+    pub gpu: &'a Gpu,
+    /// Who sums.
+    pub unit: Unit,
+    /// Positions of the loads of the operands.
+    pub operands: [usize; 2],
+    /// Axes along the rows and the columns of a tile.
+    pub sides: [Axis; 2],
+    /// Axes of the result besides, outermost first.
+    pub others: Vec<Axis>,
+    /// The group's axes in terms of these.
+    pub values: Vec<(Sym, Expr)>,
+    /// The axis of the sum that a unit goes along.
+    pub depth: Axis,
+    /// Axes of the sum besides, outermost first.
+    pub sum: Vec<Axis>,
+    /// The nest's reduced axes in terms of these.
+    pub reduced: Vec<(Sym, Expr)>,
+}
+
+/// Which load of a nest is which operand, if it is a contraction that tiles suit.
+pub fn columns_of(cx: &Cx<'_>, nest: &Nest) -> Option<Columns> {
+    let Target::Gpu(gpu) = cx.target else { return None };
+    let columns = Contraction::by_result(cx.loops, nest)?;
+    let Contraction { m, n, .. } = &columns.contraction;
+    let facts = &cx.loops.facts;
+    let largest = |axes: &[Axis]| axes.iter().map(|axis| size(facts, axis.extent)).max().unwrap_or(0);
+    let [rows, count, terms] = [points(facts, m), largest(n), points(facts, &nest.reduced)];
+    let is_whole = |axis: &Axis| !axis.extent.is_zero();
+    let suits = match unit_of(cx.loops, nest, &columns, gpu) {
+        Unit::Warp(_) => rows >= LEAST_ROWS && count >= LEAST_OF_INSTRUCTION && terms >= LEAST_OF_INSTRUCTION,
+        Unit::Threads => [largest(m), count, terms].iter().all(|&points| points >= LEAST_OF_THREADS),
+    };
+    (columns.contraction.is_plain && suits && nest.all_axes().all(is_whole)).then_some(columns)
+}
+
+/// Who sums the products of a contraction: an instruction that takes its types, if there is one.
+fn unit_of(loops: &Loops, nest: &Nest, columns: &Columns, gpu: &Gpu) -> Unit {
+    let Contraction { lhs, rhs, .. } = columns.contraction;
+    let [left, right] = [lhs, rhs].map(|at| nest.body[at].op.element().map(|(buf, _)| loops.bufs[buf].dtype));
+    let sums = nest.body.iter().filter(|inst| inst.op.is_reduction()).map(|inst| inst.ty.compute()).next();
+    let depth = nest.reduced.iter().map(|axis| size(&loops.facts, axis.extent)).max().unwrap_or(1);
+    let fits = |by: &&Instruction| {
+        let is_of_warp = gpu.instruction(Level::Warp, by.dtype, by.shape()).is_some();
+        is_of_warp && !by.rounds && Some(by.dtype) == left && left == right && Some(by.sums) == sums
+    };
+    let mut found: Vec<&Instruction> = gpu.isa.instructions().iter().filter(fits).collect();
+    // Of those that are no deeper than the sum, the one that does most.
+    found.sort_by_key(|by| {
+        (i64::from(by.depth) > depth, std::cmp::Reverse(by.shape().iter().product::<i64>()))
+    });
+    found.first().map_or(Unit::Threads, |by| Unit::Warp(by))
+}
+
+impl<'a> Problem<'a> {
+    /// The contraction that the first member of a group is. None where no axis that all members share is one of rows, or of columns.
+    pub fn new(cx: &'a Cx<'a>, group: &'a Group, columns: &Columns) -> Option<Problem<'a>> {
+        let Target::Gpu(gpu) = cx.target else { return None };
+        let (loops, facts) = (cx.loops, &cx.loops.facts);
+        let (first, head) = (&group.members[0], nest(cx.loops, group.members[0].stmt));
+        let name = |name: &str| beside_axes(loops, group, name);
+        let shared = shared_axes(loops, group, &group.facts(facts), &|i| name(&format!("g{i}")));
+        let values: Vec<(Sym, Expr)> = shared.iter().flat_map(|merged| merged.parts.clone()).collect();
+        // The axes of the nest that a shared axis counts.
+        let counts = |axis: &Axis, own: &[Axis]| {
+            own.iter().any(|own| {
+                let value = first.bind.iter().find(|bind| bind.0 == own.var).map(|bind| bind.1);
+                value.is_some_and(|value| substitute(value, &values).has_sym(axis.var))
+            })
+        };
+        let Contraction { m, n, lhs, rhs, .. } = &columns.contraction;
+        let axes: Vec<Axis> =
+            shared.iter().map(|merged| merged.axis).filter(|axis| !axis.extent.is_one()).collect();
+        let is_side = |axis: &&Axis, own: &[Axis], other: &[Axis]| counts(axis, own) && !counts(axis, other);
+        let column = axes
+            .iter()
+            .filter(|axis| is_side(axis, n, m))
+            .max_by_key(|axis| (counts(axis, &[columns.column]), size(facts, axis.extent)))?;
+        let row =
+            axes.iter().filter(|axis| is_side(axis, m, n)).max_by_key(|axis| size(facts, axis.extent))?;
+        let others = axes.iter().filter(|axis| ![row.var, column.var].contains(&axis.var)).copied().collect();
+        let (depth, sum, reduced) = sum_of(cx, head, [*lhs, *rhs], &name)?;
+        let unit = unit_of(loops, head, columns, gpu);
+        // Where there are few rows, they take the shorter side of an instruction.
+        let is_flat = matches!(unit, Unit::Warp(by) if size(facts, row.extent) <= i64::from(by.columns));
+        let sides = if is_flat { [*column, *row] } else { [*row, *column] };
+        let operands = [*lhs, *rhs];
+        Some(Problem { cx, group, head, gpu, unit, operands, sides, others, values, depth, sum, reduced })
+    }
+
+    /// A variable that is no size and no axis of a member.
+    pub fn name(&self, name: &str) -> Sym {
+        beside_axes(self.cx.loops, self.group, name)
+    }
+
+    /// Bytes of an element of the operands.
+    pub fn operand_bytes(&self) -> i64 {
+        let loads = self.head.body.iter().filter(|inst| matches!(inst.op, InstOp::Load { .. }));
+        let of_load =
+            |inst: &Inst| inst.op.element().map(|(buf, _)| self.cx.loops.bufs[buf].dtype.size() as i64);
+        loads.filter_map(of_load).max().unwrap_or(1)
+    }
+
+    /// Points along a side of the result.
+    pub fn points(&self, side: usize) -> i64 {
+        size(&self.cx.loops.facts, self.sides[side].extent)
+    }
+
+    /// Points of the sum that are copied at once, at most: 64 bytes of each row, of which an instruction takes a part, or as many
+    /// as threads go through between two meetings.
+    pub fn most_copied(&self, at_once: i64) -> i64 {
+        match self.unit {
+            Unit::Warp(_) => (64 / self.operand_bytes()).max(at_once),
+            Unit::Threads => 16,
+        }
+    }
+
+    /// Tiles of a size along each side and of all points besides.
+    pub fn tiles(&self, tile: &Tile) -> i64 {
+        let along = tile.sides(self.unit).into_iter().enumerate();
+        let along = along.map(|(side, points)| ceil_div(self.points(side), points));
+        along.fold(points(&self.cx.loops.facts, &self.others), i64::saturating_mul)
+    }
+}
+
+/// The axes of a nest's sum, merged where both operands walk several as one: that which a unit goes along, which is one of neighbours in
+/// memory where there is any, the others, and the values of the nest's axes.
+fn sum_of(
+    cx: &Cx<'_>,
+    head: &Nest,
+    operands: [usize; 2],
+    name: &dyn Fn(&str) -> Sym,
+) -> Option<(Axis, Vec<Axis>, Vec<(Sym, Expr)>)> {
+    let facts = head.facts(&cx.loops.facts);
+    let loads = accesses(head).filter(|access| operands.contains(&access.at));
+    let places: Vec<Expr> = loads.map(|access| facts.simplify(access.place(cx.loops, head))).collect();
+    let (ones, mut axes): (Vec<Axis>, Vec<Axis>) = head.reduced.iter().partition(|axis| axis.extent.is_one());
+    order_axes(&mut axes, &places, &facts);
+    let merged = merge_axes(&axes, &places, &side_exprs(head), &|i| name(&format!("k{i}")));
+    let mut values: Vec<(Sym, Expr)> = merged.iter().flat_map(|merged| merged.parts.clone()).collect();
+    values.extend(ones.iter().map(|axis| (axis.var, Expr::zero())));
+    let depth = merged.iter().max_by_key(|merged| {
+        let beside = |place: &&Expr| {
+            let place = facts.simplify(substitute(**place, &values));
+            stride(place, merged.axis.var) == Stride::Unit
+        };
+        let extent = size(&cx.loops.facts, merged.axis.extent);
+        (extent >= LEAST_OF_INSTRUCTION, places.iter().filter(beside).count(), extent)
+    })?;
+    let depth = depth.axis;
+    let sum = merged.iter().map(|merged| merged.axis).filter(|axis| axis.var != depth.var).collect();
+    Some((depth, sum, values))
+}

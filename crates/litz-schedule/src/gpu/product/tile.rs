@@ -1,0 +1,91 @@
+//! Chooses the tile of the result that a block sums.
+
+use super::problem::{Problem, Unit};
+use crate::cost::ceil_div;
+use litz_ir::target::Gpu;
+
+/// The part of the result that a block sums.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Tile {
+    /// Teams along the rows and along the columns: warps, or threads.
+    pub teams: [i64; 2],
+    /// Instructions of a warp, or points of a thread, along each.
+    pub each: [i64; 2],
+}
+
+const fn tile(teams: [i64; 2], each: [i64; 2]) -> Tile {
+    Tile { teams, each }
+}
+
+/// Tiles by the instructions of warps, the largest first. A warp of 64 by 32 points has 64 registers for its sums, and takes 12 fragments
+/// of operands for 16 products.
+const OF_WARPS: [Tile; 12] = [
+    tile([2, 4], [4, 4]),
+    tile([2, 2], [4, 4]),
+    tile([4, 1], [2, 4]),
+    tile([2, 2], [2, 4]),
+    tile([2, 2], [2, 2]),
+    tile([4, 1], [2, 1]),
+    tile([4, 1], [1, 1]),
+    tile([2, 2], [1, 2]),
+    tile([1, 4], [1, 2]),
+    tile([1, 2], [1, 1]),
+    tile([2, 1], [1, 1]),
+    tile([1, 1], [1, 1]),
+];
+
+/// Tiles by the multiply-adds of threads, the largest first.
+const OF_THREADS: [Tile; 4] =
+    [tile([16, 16], [8, 8]), tile([16, 16], [4, 4]), tile([8, 16], [4, 2]), tile([8, 16], [2, 1])];
+
+/// Bytes that a unit loads in a clock from the cache that all units share.
+const BYTES: i64 = 64;
+
+impl Tile {
+    /// Points along the rows and along the columns.
+    pub fn sides(&self, unit: Unit) -> [i64; 2] {
+        let of_team = match unit {
+            Unit::Warp(by) => [i64::from(by.rows), i64::from(by.columns)],
+            Unit::Threads => [1, 1],
+        };
+        [0, 1].map(|side| self.teams[side] * self.each[side] * of_team[side])
+    }
+
+    /// Threads.
+    pub fn threads(&self, unit: Unit) -> i64 {
+        let of_team = match unit {
+            Unit::Warp(_) => i64::from(Gpu::LANES),
+            Unit::Threads => 1,
+        };
+        self.teams.iter().product::<i64>() * of_team
+    }
+
+    /// The tile that takes least time: for each that a unit has to sum one after another, what summing takes or what loading the operands
+    /// does, whichever is longer. Of tiles that take as long, the largest.
+    pub fn of(problem: &Problem<'_>) -> Tile {
+        let (tiles, each_clock): (&[Tile], i64) = match problem.unit {
+            // A unit sums 1024 products of 16 bits in a clock, and as many bytes of other types; 128 by the multiply-adds of its threads.
+            Unit::Warp(by) => (&OF_WARPS, 2048 / by.dtype.size() as i64),
+            Unit::Threads => (&OF_THREADS, 128),
+        };
+        let bytes = problem.operand_bytes();
+        let time = |tile: &&Tile| {
+            let [rows, columns] = tile.sides(problem.unit);
+            // What is past the end of an axis is summed, but not loaded.
+            let loaded: i64 = [0, 1].map(|side| [rows, columns][side].min(problem.points(side))).iter().sum();
+            let turns = ceil_div(problem.tiles(tile), i64::from(problem.gpu.units));
+            // Of 64 points of the sum: smaller numbers would be rounded to 0.
+            let (sums, loads) = (rows * columns * 64 / each_clock, loaded * 64 * bytes / BYTES);
+            turns.saturating_mul(sums.max(loads))
+        };
+        // The last team has points to sum, too.
+        let suits = |tile: &&Tile| {
+            let sides = tile.sides(problem.unit);
+            [0, 1].iter().all(|&side| {
+                let before = sides[side] / tile.teams[side] * (tile.teams[side] - 1);
+                tile.teams[side] == 1 || before < problem.points(side)
+            })
+        };
+        tiles.iter().filter(suits).min_by_key(time).or(tiles.last()).copied().unwrap_or(tile([1, 1], [1, 1]))
+    }
+}
