@@ -1,8 +1,9 @@
 //! Splits a long reduction in two: partial results of blocks, then one result of the partial ones.
 //!
 //! The blocks are independent points. Of reductions with few results threads can share them; sums of the columns of a tensor
-//! that leaves the cache are split for what goes over its rows, which can add up the columns of a block of them on the way. How many
-//! blocks there are depends on sizes alone, so results are the same for any number of threads.
+//! that leaves the cache are split for what goes over its rows, which can add up the columns of a block of them on the way. For a GPU
+//! there are blocks for all of its units, where results alone would leave units idle. How many blocks there are depends on sizes, and
+//! on the units of a GPU, so results are the same for any number of threads.
 
 use super::swept::Swept;
 use super::{Cx, Edits, Names, cse, names};
@@ -11,6 +12,7 @@ use litz_analysis::access::accesses;
 use litz_ir::graph::TensorType;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, BindOf, Buf, Inst, InstOp, Loops, Nest, Stmt, Val};
+use litz_ir::target::{Gpu, Target};
 use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
 use litz_sym::{Expr, Rel, Sym};
 
@@ -32,13 +34,20 @@ const ROWS: i64 = 128;
 /// Such blocks, at least: twice as many as the scheduler wants, since lengths are rounded up.
 const LEAST_BLOCKS: i64 = 16;
 
+/// Neighbouring results that the lanes of a warp reduce side by side.
+const LANES: i64 = Gpu::LANES as i64;
+/// Elements of a row, or rows of columns side by side, that a block of a GPU's threads reduces at least: what they store and meet for is
+/// little beside these.
+const LEAST_OF_ROW: i64 = 4096;
+const LEAST_OF_COLUMNS: i64 = 128;
+
 /// Splits reductions; returns how many.
 pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
     let (mut edits, mut names) = (Edits::default(), Names::of(loops));
     let mut count = 0;
     let swept = Swept::new(cx.target.near_bytes());
     for at in 0..loops.stmts.len() {
-        if let Some(nests) = split(loops, at, &swept, &mut names) {
+        if let Some(nests) = split(loops, at, (&swept, cx.target), &mut names) {
             nests.into_iter().for_each(|nest| edits.insert(at, Stmt::Nest(nest)));
             edits.remove(at);
             count += 1;
@@ -64,7 +73,7 @@ struct Division {
 }
 
 /// The nests that replace the reduction at position `at`, when splitting it pays.
-fn split(loops: &mut Loops, at: usize, swept: &Swept, names: &mut Names) -> Option<Vec<Nest>> {
+fn split(loops: &mut Loops, at: usize, on: (&Swept, &Target), names: &mut Names) -> Option<Vec<Nest>> {
     let Stmt::Nest(nest) = &loops.stmts[at] else { return None };
     let nest = nest.clone();
     let reduces: Vec<usize> = (0..nest.body.len()).filter(|&i| nest.body[i].op.is_reduction()).collect();
@@ -85,7 +94,7 @@ fn split(loops: &mut Loops, at: usize, swept: &Swept, names: &mut Names) -> Opti
     if (0..nest.body.len()).any(runs_at_points) {
         return None;
     }
-    let division = divide(loops, (at, &nest), !positions, swept)?;
+    let division = divide(loops, (at, &nest), !positions, on)?;
     let bound = nest.body.iter().any(|i| matches!(i.op, InstOp::Bind { .. }));
     if bound && division.exists.is_some() {
         return None;
@@ -98,7 +107,12 @@ fn split(loops: &mut Loops, at: usize, swept: &Swept, names: &mut Names) -> Opti
 }
 
 /// Divides the reduced axes into blocks. Axes may be reordered so that those with the largest steps count blocks.
-fn divide(loops: &Loops, (at, nest): (usize, &Nest), any_order: bool, swept: &Swept) -> Option<Division> {
+fn divide(
+    loops: &Loops,
+    (at, nest): (usize, &Nest),
+    any_order: bool,
+    (swept, target): (&Swept, &Target),
+) -> Option<Division> {
     let hint = |e: Expr| loops.facts.hint(e).unwrap_or(1).max(1);
     let product = |axes: &[Axis]| axes.iter().map(|a| hint(a.extent)).fold(1, i64::saturating_mul);
     let (results, reduced) = (product(&nest.axes), product(&nest.reduced));
@@ -112,9 +126,21 @@ fn divide(loops: &Loops, (at, nest): (usize, &Nest), any_order: bool, swept: &Sw
     let rows =
         nest.axes.iter().filter(is_row).map(|axis| hint(axis.extent)).fold(reduced, i64::saturating_mul);
     let has_blocks = || reduced >= 2 * ROWS && rows >= LEAST_BLOCKS * ROWS;
-    let for_threads = (!enough && elements >= LONG).then(|| (elements / BLOCK).min(MAX_BLOCKS));
-    let for_rows =
-        (columns && any_order && has_blocks() && swept.is_swept(loops, at, nest)).then_some(reduced / ROWS);
+    let (for_threads, for_rows) = match target {
+        Target::Cpu(_) => {
+            let for_threads = (!enough && elements >= LONG).then(|| (elements / BLOCK).min(MAX_BLOCKS));
+            let is_swept = columns && any_order && has_blocks() && swept.is_swept(loops, at, nest);
+            (for_threads, is_swept.then_some(reduced / ROWS))
+        }
+        Target::Gpu(gpu) => {
+            let blocks = if columns { (results + LANES - 1) / LANES } else { results };
+            let least = if columns { LEAST_OF_COLUMNS } else { LEAST_OF_ROW };
+            let wanted = (2 * i64::from(gpu.units) / blocks).min(reduced / least);
+            let wanted = (wanted >= 2).then_some(wanted);
+            // Results of neighbouring columns are stored as neighbours.
+            if columns { (None, wanted) } else { (wanted, None) }
+        }
+    };
     let wanted = for_threads.max(for_rows)?;
     let mut axes = nest.reduced.clone();
     if any_order {
