@@ -194,7 +194,7 @@ fn plan(cx: &Cx<'_>, draft: &Draft, names: &Names<'_>) -> Item {
         return Item { stmts, at_load, may_share_launch, kernel: None, overwrites: Vec::new() };
     };
     kernel.at_load = at_load;
-    if traits.passes_on {
+    if traits.passes_on && !is_whole {
         declare_locals(&mut kernel, loops, deps, draft, scope);
     }
     let nests = Nests::of(loops, draft.stmts());

@@ -2,16 +2,21 @@
 //!
 //! Threads take points each, warps or blocks take rows that are reduced, and blocks take tiles of contractions. Nests whose points depend on each other along every axis, scatters and regions run in order on one thread.
 
+mod columns;
 mod product;
 mod region;
 mod rows;
+mod stage;
 mod threads;
+mod transpose;
 
 use litz_analysis::contraction::Columns;
-use litz_ir::loops::{Nest, Span};
+use litz_ir::loops::{Buf, Nest, Span};
+use litz_ir::schedule::{Holds, Layout, Local, LocalSpace, Tree};
 
 use crate::context::Cx;
 use crate::draft::{Draft, Machine};
+use crate::group::Group;
 use crate::in_order::InOrder;
 use crate::join::alone;
 use product::Product;
@@ -35,6 +40,9 @@ impl Machine for Gpus {
         if rows::reduces_rows(cx, s, &group) {
             return Draft::new(group, info.at_load, Rows);
         }
+        if columns::reduces_columns(cx, s, &group) {
+            return Draft::new(group, info.at_load, columns::Columns);
+        }
         match group.outer.iter().any(|axis| !axis.extent.is_one()) {
             true => Draft::new(group, info.at_load, Threads),
             false => InOrder::nest(cx, s),
@@ -44,4 +52,20 @@ impl Machine for Gpus {
     fn region(&self, cx: &Cx<'_>, region: &Span) -> Draft {
         region::form(cx, region)
     }
+}
+
+/// Registers for what members of a group alone store and read: at a point that a thread has.
+fn passed_on(cx: &Cx<'_>, group: &Group) -> Vec<Tree> {
+    let is_inside = |s: &usize| group.members.iter().any(|member| member.stmt == *s);
+    let mut passed: Vec<Buf> = Vec::new();
+    for &buf in group.members.iter().flat_map(|member| &cx.deps.stmts[member.stmt].writes) {
+        if !cx.deps.escapes[buf] && cx.deps.users[buf].iter().all(is_inside) && !passed.contains(&buf) {
+            passed.push(buf);
+        }
+    }
+    let local = |buf: Buf| {
+        let holds = Holds::Buffer(cx.loops.bufs[buf].name.clone());
+        Tree::Local(Local { holds, space: LocalSpace::Register, layout: Layout::Dense })
+    };
+    passed.into_iter().map(local).collect()
 }

@@ -20,7 +20,7 @@ use crate::cost::{ceil_div, points, size};
 use crate::cut::nested;
 use crate::draft::{Draft, Family, Planned, Relation, Traits};
 use crate::group::{Group, Member, beside_axes, shared_axes};
-use crate::join::{align_members, join};
+use crate::join::{align_members, alone, join};
 use crate::nest;
 use crate::no_fuse::NoFuse;
 use litz_analysis::access::{Stride, accesses, bound_places, stride, substitute};
@@ -105,12 +105,11 @@ pub fn take(cx: &Cx<'_>, draft: &Draft, s: usize) -> Result<Draft, NoFuse> {
     align_members(cx, group, s, &group.outer, &mut map);
     let joined = join(cx, group, s, map, false)?;
     let rows = |group: &Group| points(&cx.loops.facts, &group.outer);
-    let own = nest(cx.loops, s);
     let is_in_order = joined.members.iter().any(|member| is_in_order(cx, member.stmt));
     // Rows of what the draft has already, unless it has points alone: then the rows are those that the statement reduces.
     let is_same = joined.outer.len() == group.outer.len();
-    let begins = !is_same && draft.family::<Rows>().is_none() && own.reduces();
-    if is_in_order || !(is_same || begins) || begins && points(&cx.loops.facts, &own.reduced) < LEAST_ROW {
+    let begins = !is_same && draft.family::<Rows>().is_none() && reduces_rows(cx, s, &alone(cx, s));
+    if is_in_order || !(is_same || begins) {
         return Err(NoFuse::OtherPoints);
     }
     let Target::Gpu(gpu) = cx.target else { return Err(NoFuse::OtherShape) };

@@ -3,7 +3,7 @@
 //! Neighbouring threads take neighbouring elements: the axis along which memory is contiguous goes to the threads of a block, or to the
 //! lanes of warps that take a row each where it is short. It is the plan of what no other family takes.
 
-use super::rows;
+use super::{rows, transpose};
 use crate::context::Cx;
 use crate::cost::{ceil_div, size};
 use crate::draft::{Draft, Family, Planned, Relation, Traits};
@@ -66,6 +66,9 @@ impl Family for Threads {
         grid.retain(|axis| !axis.extent.is_one());
         let mut body: Vec<Tree> =
             group.members.iter().flat_map(|member| points(cx, member, &values)).collect();
+        if let Some(across) = transpose::across(cx, group, &grid, &values) {
+            return Some(transpose::plan(cx, group, across, (grid, body), &name));
+        }
         let vector = grid.last().and_then(|lane| Some((*lane, vector_of(cx, group, *lane, &values)?)));
         let mut element = None;
         if let Some((lane, count)) = vector {

@@ -16,11 +16,12 @@
 //! ```
 
 use super::problem::{Problem, Unit};
-use super::stage::{Copying, Staged};
+use super::stage::{Copying, Operand};
 use super::tile::Tile;
 use crate::cost::{ceil_div, size};
 use crate::cut::nested;
 use crate::draft::Planned;
+use crate::gpu::passed_on;
 use crate::group::Member;
 use crate::nest;
 use litz_analysis::access::substitute;
@@ -51,7 +52,10 @@ pub fn plan(problem: &Problem<'_>) -> Planned {
         Expr::sym(block) * sides[side]
     });
     let points = Points { problem, tile, starts };
-    let mut body = locals(problem);
+    let holds = Holds::Accumulator(problem.head.name.clone());
+    let sums = Local { holds, space: LocalSpace::Register, layout: Layout::Dense };
+    let mut body = vec![Tree::Local(sums)];
+    body.extend(passed_on(problem.cx, problem.group));
     body.push(points.of_threads(vec![points.leaf(&problem.group.members[0], Part::Init)]));
     body.extend(points.summed());
     let mut last = vec![points.leaf(&problem.group.members[0], Part::Final)];
@@ -59,22 +63,6 @@ pub fn plan(problem: &Problem<'_>) -> Planned {
     body.push(points.of_threads(last));
     let kernel = KernelPlan { name: String::new(), at_load: false, grid, grain: 1, persistent: None, body };
     Planned { is_whole: true, ..Planned::from(kernel) }
-}
-
-/// The sums, and what members pass on to each other at a point: registers of the thread that has the point.
-fn locals(problem: &Problem<'_>) -> Vec<Tree> {
-    let (cx, members) = (problem.cx, &problem.group.members);
-    let is_inside = |s: &usize| members.iter().any(|member| member.stmt == *s);
-    let mut held = vec![Holds::Accumulator(problem.head.name.clone())];
-    for &buf in members.iter().flat_map(|member| &cx.deps.stmts[member.stmt].writes) {
-        let holds = Holds::Buffer(cx.loops.bufs[buf].name.clone());
-        let is_own = !cx.deps.escapes[buf] && cx.deps.users[buf].iter().all(is_inside);
-        if is_own && !held.contains(&holds) {
-            held.push(holds);
-        }
-    }
-    let local = |holds| Tree::Local(Local { holds, space: LocalSpace::Register, layout: Layout::Dense });
-    held.into_iter().map(local).collect()
 }
 
 /// The points of a block.
@@ -89,7 +77,7 @@ impl Points<'_> {
     /// A loop along the sum, in which the teams of the block add up what they have, of copies in shared memory where there are.
     fn summed(&self) -> Vec<Tree> {
         let problem = self.problem;
-        let staged = Staged::of(problem);
+        let staged = Operand::of(problem);
         let [step, inner] = ["k_step", "k_in"].map(|name| problem.name(name));
         let update = self.leaf(&problem.group.members[0], Part::Update);
         let at_once = problem.unit.depth();
@@ -118,14 +106,14 @@ impl Points<'_> {
         };
         let mut step_of: Vec<Tree> = staged.iter().map(|operand| operand.local(problem)).collect();
         step_of.extend(staged.iter().map(|operand| {
-            let side = operand.side();
+            let side = operand.side;
             let points = [self.tile.sides(problem.unit)[side], turns * at_once];
             let starts = [self.starts[side], start];
             operand.copies(problem, Copying { threads: self.tile.threads(problem.unit), starts, points })
         }));
         step_of.push(self.of_teams(body));
         // What is copied in the background is of four bytes at least.
-        let is_wide = |operand: &Staged| operand.vector * problem.operand_bytes() >= LEAST_COPIED;
+        let is_wide = |operand: &Operand| operand.vector * problem.operand_bytes() >= LEAST_COPIED;
         let kind = match !staged.is_empty() && staged.iter().all(is_wide) {
             true => LoopKind::Pipeline { buffers: BUFFERS },
             false => LoopKind::For,

@@ -1,0 +1,171 @@
+//! Plans kernels that reduce columns side by side: lanes take neighbouring columns, the warps of a block rows in turn, and what warps have is
+//! merged in memory that they share.
+//!
+//! Where there are columns for all threads, each thread takes one by itself, as [`super::threads`] says.
+//!
+//! ```text
+//! parallel column_block in ceildiv(m, 32) {
+//!   shared accumulator of sum
+//!   thread t in 32 { sum.init [j = 32*column_block + t] masked }
+//!   warp w in 16 {
+//!     lane l in 32 {
+//!       register accumulator of sum
+//!       sum.init [j = 32*column_block + l] masked
+//!       for r in ceildiv(n, 16) { sum.update [j = 32*column_block + l, i = 16*r + w] masked }
+//!       sum.merge [j = 32*column_block + l] masked
+//!     }
+//!   }
+//!   thread t in 32 { sum.final [j = 32*column_block + t] masked }
+//! }
+//! ```
+
+use crate::context::Cx;
+use crate::cost::{points, size};
+use crate::cut::nested;
+use crate::draft::{Draft, Family, Planned, Relation, Traits};
+use crate::group::{Group, Member, beside_axes, shared_axes};
+use crate::join::{align_members, join, overwrites, own_axes};
+use crate::nest;
+use crate::no_fuse::NoFuse;
+use litz_analysis::access::{Stride, accesses, bound_places, stride, substitute};
+use litz_analysis::align::DomainMap;
+use litz_ir::loops::{Axis, Nest};
+use litz_ir::schedule::{Holds, KernelPlan, Layout, Leaf, Local, LocalSpace, LoopKind, Part, Tree};
+use litz_ir::target::{Gpu, Level, Target};
+use litz_sym::{Expr, Sym};
+
+/// Warps of a block, at most.
+const WARPS: i64 = 16;
+
+/// Rows of a warp, at least: fewer would not be worth a meeting.
+const ROWS: i64 = 4;
+
+/// Columns that are reduced, the first member, and what follows at each.
+#[derive(Debug)]
+pub struct Columns;
+
+/// Whether warps share the rows of what a nest reduces: its columns lie in memory side by side, and are too few to give every thread one.
+pub fn reduces_columns(cx: &Cx<'_>, s: usize, group: &Group) -> bool {
+    let Target::Gpu(gpu) = cx.target else { return false };
+    let own = nest(cx.loops, s);
+    let is_in_order = own.scanned().next().is_some() || !cx.deps.stmts[s].ordered.is_empty();
+    let columns = points(&cx.loops.facts, &group.outer);
+    let rows = points(&cx.loops.facts, &own.reduced);
+    let is_scarce = columns < i64::from(gpu.units) * i64::from(gpu.unit.threads) / 2;
+    own.reduces() && !is_in_order && is_scarce && rows >= 2 * ROWS && column_of(cx, own).is_some()
+}
+
+/// The axis of a nest along which all that it loads along the reduced axes lies side by side.
+fn column_of(cx: &Cx<'_>, own: &Nest) -> Option<Axis> {
+    let places = bound_places(cx.loops, own, &[], &own.facts(&cx.loops.facts));
+    let is_reduced = |place: Expr| own.reduced.iter().any(|axis| place.has_sym(axis.var));
+    let loads: Vec<Expr> = places
+        .iter()
+        .filter(|(access, place)| !access.store && is_reduced(*place))
+        .map(|load| load.1)
+        .collect();
+    let is_beside = |axis: &&Axis| loads.iter().all(|&place| stride(place, axis.var) == Stride::Unit);
+    let is_wide = |axis: &&Axis| size(&cx.loops.facts, axis.extent) >= i64::from(Gpu::LANES) / 2;
+    own.axes.iter().filter(is_wide).find(is_beside).copied().filter(|_| !loads.is_empty())
+}
+
+impl Family for Columns {
+    fn traits(&self) -> Traits {
+        Traits { passes_on: false, shares_launch: false, overwrites: false }
+    }
+
+    fn take(&self, cx: &Cx<'_>, draft: &Draft, s: usize, relation: Relation) -> Result<Draft, NoFuse> {
+        let group = &draft.group;
+        if relation != Relation::Behind || overwrites(cx, group, s) {
+            return Err(NoFuse::OtherPoints);
+        }
+        let mut map = DomainMap::default();
+        align_members(cx, group, s, &group.outer, &mut map);
+        let joined = join(cx, group, s, map, false)?;
+        let own = nest(cx.loops, s);
+        let is_same = joined.outer.len() == group.outer.len();
+        let has_own = joined.members.last().is_some_and(|member| own_axes(own, member).next().is_some());
+        match is_same && !has_own && !own.accumulates() {
+            true => Ok(draft.with(joined)),
+            false => Err(NoFuse::OtherPoints),
+        }
+    }
+
+    fn is_dissolvable(&self) -> bool {
+        true
+    }
+
+    fn plan(&self, cx: &Cx<'_>, group: &Group) -> Option<Planned> {
+        let kernel = plan(cx, group)?;
+        Some(Planned { is_whole: true, ..Planned::from(kernel) })
+    }
+}
+
+fn plan(cx: &Cx<'_>, group: &Group) -> Option<KernelPlan> {
+    let (loops, facts) = (cx.loops, &cx.loops.facts);
+    let name = |name: &str| beside_axes(loops, group, name);
+    let shared = shared_axes(loops, group, &group.facts(facts), &|i| name(&format!("g{i}")));
+    let values: Vec<(Sym, Expr)> = shared.iter().flat_map(|merged| merged.parts.clone()).collect();
+    let (first, head) = (&group.members[0], nest(loops, group.members[0].stmt));
+    let column = column_of(cx, head)?;
+    let value = first.bind.iter().find(|bind| bind.0 == column.var)?.1;
+    let value = substitute(value, &values);
+    let mut grid: Vec<Axis> =
+        shared.iter().map(|merged| merged.axis).filter(|axis| !axis.extent.is_one()).collect();
+    // The axis that ends with the columns.
+    let at = grid.iter().rposition(|axis| value.has_sym(axis.var))?;
+    let along = grid.remove(at);
+    let lanes = i64::from(Gpu::LANES);
+    let [block, thread, warp, turn] = ["column_block", "t", "w", "r"].map(name);
+    let is_cut = along.extent.as_int().is_none_or(|extent| extent > lanes);
+    let start = if is_cut { Expr::sym(block) * lanes } else { Expr::zero() };
+    grid.extend(is_cut.then(|| Axis { var: block, extent: along.extent.ceildiv(lanes) }));
+    // The rows that warps take in turn are those of the reduced axis with the largest steps.
+    let mut reduced = head.reduced.clone();
+    let places: Vec<Expr> =
+        accesses(head).filter(|access| !access.store).map(|access| access.place(loops, head)).collect();
+    crate::axes::order_axes(&mut reduced, &places, facts);
+    let rows = *reduced.iter().max_by_key(|axis| size(facts, axis.extent))?;
+    let others: Vec<Axis> = reduced.iter().filter(|axis| axis.var != rows.var).copied().collect();
+    let warps = (size(facts, rows.extent) / ROWS).clamp(1, WARPS);
+    let leaf = |member: &Member, part: Part| {
+        let own = nest(loops, member.stmt);
+        let own_facts = own.facts(facts);
+        let mut bind: Vec<(Sym, Expr)> = member
+            .bind
+            .iter()
+            .map(|&(axis, value)| (axis, own_facts.simplify(substitute(value, &values))))
+            .map(|(axis, value)| (axis, value.replace(along.var, start + Expr::sym(thread))))
+            .collect();
+        if part == Part::Update {
+            bind.push((rows.var, Expr::sym(turn) * warps + Expr::sym(warp)));
+            bind.extend(others.iter().map(|axis| (axis.var, Expr::sym(name(&format!("{}_in", axis.var))))));
+        }
+        Tree::Leaf(Leaf { nest: own.name.clone(), part, bind, masked: false, block: None, by: None })
+    };
+    let level = |level: Level, var: Sym, extent: i64, body: Vec<Tree>| Tree::Loop {
+        kind: LoopKind::Level(level.into()),
+        axis: Axis { var, extent: Expr::int(extent) },
+        body,
+    };
+    let sums = |space| {
+        let holds = Holds::Accumulator(head.name.clone());
+        Tree::Local(Local { holds, space, layout: Layout::Dense })
+    };
+    let turns = Axis { var: turn, extent: rows.extent.ceildiv(warps) };
+    let inner: Vec<Axis> = others
+        .iter()
+        .map(|axis| Axis { var: name(&format!("{}_in", axis.var)), extent: axis.extent })
+        .collect();
+    let mut of_lane = vec![sums(LocalSpace::Register), leaf(first, Part::Init)];
+    of_lane.extend(nested(vec![leaf(first, Part::Update)], &[&[turns], &*inner].concat()));
+    of_lane.push(leaf(first, Part::Merge));
+    let mut last = vec![leaf(first, Part::Final)];
+    last.extend(group.members[1..].iter().map(|member| leaf(member, Part::Whole)));
+    let mut body = vec![sums(LocalSpace::Shared)];
+    body.extend(super::passed_on(cx, group));
+    body.push(level(Level::Thread, thread, lanes, vec![leaf(first, Part::Init)]));
+    body.push(level(Level::Warp, warp, warps, vec![level(Level::Lane, thread, lanes, of_lane)]));
+    body.push(level(Level::Thread, thread, lanes, last));
+    Some(KernelPlan { name: String::new(), at_load: false, grid, grain: 1, persistent: None, body })
+}

@@ -1,0 +1,122 @@
+//! Plans pointwise kernels that read along one axis and store along another: blocks of 32 by 32 points, of which each buffer that is read across
+//! is copied to shared memory along its own rows first.
+//!
+//! ```text
+//! parallel i_block in ceildiv(n, 32), j_block in ceildiv(m, 32) {
+//!   shared x_tile = x swizzled 4
+//!   thread t in 256 { unroll e in 4 { x_tile [d0 = 32*i_block + floordiv(t, 32) + 8*e, d1 = 32*j_block + mod(t, 32)] masked } }
+//!   thread t in 256 { unroll e in 4 { turn [j = 32*j_block + floordiv(t, 32) + 8*e, i = 32*i_block + mod(t, 32)] masked } }
+//! }
+//! ```
+
+use super::stage::Staged;
+use crate::context::Cx;
+use crate::cost::size;
+use crate::draft::Planned;
+use crate::group::Group;
+use crate::join::own_axes;
+use crate::nest;
+use litz_analysis::access::{Stride, bound_places, stride, substitute};
+use litz_ir::loops::{Axis, InstOp};
+use litz_ir::schedule::{KernelPlan, LoopKind, Tree};
+use litz_ir::target::Level;
+use litz_sym::{Expr, Sym};
+
+/// Points of a block along each axis.
+const SIDE: i64 = 32;
+
+/// Threads of a block.
+const THREADS: i64 = 256;
+
+/// What is read across.
+pub struct Across {
+    /// The axis that it lies along.
+    axis: Axis,
+    /// The copies.
+    staged: Vec<Staged>,
+}
+
+/// What members of a group read along another of the `grid`'s axes than the last one, if there is such an axis, and all of it can be copied to
+/// shared memory. `values` are the group's axes in terms of the grid's.
+pub fn across(cx: &Cx<'_>, group: &Group, grid: &[Axis], values: &[(Sym, Expr)]) -> Option<Across> {
+    let (&lane, others) = grid.split_last()?;
+    let facts = group.facts(&cx.loops.facts);
+    let is_long = |axis: Axis| size(&cx.loops.facts, axis.extent) >= SIDE / 2;
+    let (mut found, mut staged): (Option<Axis>, Vec<Staged>) = (None, Vec::new());
+    for member in &group.members {
+        let own = nest(cx.loops, member.stmt);
+        if own.accumulates() || own_axes(own, member).next().is_some() {
+            return None;
+        }
+        let facts = own.facts(&facts);
+        for (access, place) in bound_places(cx.loops, own, &member.bind, &facts) {
+            let place = facts.simplify(substitute(place, values));
+            let is_across = |axis: &&Axis| stride(place, axis.var) == Stride::Unit;
+            if matches!(stride(place, lane.var), Stride::Unit | Stride::Zero) {
+                continue;
+            }
+            let axis =
+                others.iter().find(is_across).copied().filter(|axis| !access.store && is_long(*axis))?;
+            if found.is_some_and(|found| found.var != axis.var) {
+                return None;
+            }
+            found = Some(axis);
+            let is_guarded =
+                matches!(&own.body[access.at].op, InstOp::Load { guard, .. } if !guard.is_empty());
+            let bound = |at: Expr| facts.simplify(substitute(substitute(at, &member.bind), values));
+            let index = access.index.iter().map(|&at| bound(at)).collect();
+            let copy = Staged::of(cx, access.buf, index, [lane, axis]).filter(|_| !is_guarded)?;
+            match staged.iter().find(|other| other.buf == copy.buf) {
+                None => staged.push(copy),
+                // A read of a buffer that has two copies could be of either.
+                Some(other) if other.index != copy.index => return None,
+                Some(_) => {}
+            }
+        }
+    }
+    found.filter(|_| is_long(lane)).map(|axis| Across { axis, staged })
+}
+
+/// Plans the kernel: `leaves` run at each point of the `grid`.
+pub fn plan(
+    cx: &Cx<'_>,
+    group: &Group,
+    Across { axis, staged }: Across,
+    (mut grid, mut leaves): (Vec<Axis>, Vec<Tree>),
+    name: &dyn Fn(&str) -> Sym,
+) -> Planned {
+    let lane = grid.pop().unwrap_or(axis);
+    grid.retain(|other| other.var != axis.var);
+    let start = |axis: Axis, grid: &mut Vec<Axis>| {
+        let block = name(&format!("{}_block", axis.var));
+        grid.push(Axis { var: block, extent: axis.extent.ceildiv(SIDE) });
+        Expr::sym(block) * SIDE
+    };
+    let starts = [start(axis, &mut grid), start(lane, &mut grid)];
+    let [thread, turn] = ["t", "e"].map(name);
+    let (t, e) = (Expr::sym(thread), Expr::sym(turn));
+    let [slow, fast] = [t.floordiv(SIDE) + e * (THREADS / SIDE), t.modulo(SIDE)];
+    let of_threads = |body: Vec<Tree>| {
+        let turns = Axis { var: turn, extent: Expr::int(SIDE * SIDE / THREADS) };
+        let body = vec![Tree::Loop { kind: LoopKind::Unroll, axis: turns, body }];
+        let axis = Axis { var: thread, extent: Expr::int(THREADS) };
+        Tree::Loop { kind: LoopKind::Level(Level::Thread.into()), axis, body }
+    };
+    let mut body = Vec::new();
+    for copy in &staged {
+        let unit = (cx.loops.bufs[copy.buf].dtype.size() as u32).max(4);
+        body.push(copy.local(cx, unit));
+    }
+    for copy in &staged {
+        let places = [starts[1] + slow, starts[0] + fast];
+        body.push(of_threads(vec![copy.leaf(cx, places, [SIDE, SIDE])]));
+    }
+    for (var, value) in [(axis.var, starts[0] + slow), (lane.var, starts[1] + fast)] {
+        leaves.iter_mut().for_each(|tree| tree.replace(var, value));
+    }
+    let mut at_point = super::passed_on(cx, group);
+    at_point.extend(leaves);
+    body.push(of_threads(at_point));
+    let kernel = KernelPlan { name: String::new(), at_load: false, grid, grain: 1, persistent: None, body };
+    Planned { is_whole: true, ..Planned::from(kernel) }
+}
