@@ -272,10 +272,11 @@ fn joined(axes: &[Digit], facts: &Facts) -> Option<Rewrite> {
 /// The points of an axis, or as many more as its value has numbers: all of these are past its end.
 fn at_least(points: Expr, value: Expr, facts: &Facts) -> Expr {
     let reach = facts.bounds(value);
-    match points.as_int() {
-        Some(points) if reach.lo >= 0 && (points..i64::MAX).contains(&reach.hi) => Expr::int(reach.hi + 1),
-        Some(_) | None => points,
+    if points.is_zero() || reach.lo < 0 || reach.hi == i64::MAX {
+        return points;
     }
+    let numbers = Expr::int(reach.hi + 1);
+    if facts.known(&Rel::le(points, numbers)).is_yes() { numbers } else { points }
 }
 
 /// The quotients that values have, if remainders are written as `mod(x, n) => x - n*floordiv(x, n)`.
