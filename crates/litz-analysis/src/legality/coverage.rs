@@ -269,10 +269,10 @@ fn joined(axes: &[Digit], facts: &Facts) -> Option<Rewrite> {
     pairs.filter(|(high, low)| high != low).find_map(join)
 }
 
-/// The points of an axis, or as many more as its value has numbers: all of these are past its end.
+/// The points of an axis, or, where its value may be past its end, as many as that has numbers.
 fn at_least(points: Expr, value: Expr, facts: &Facts) -> Expr {
     let reach = facts.bounds(value);
-    if points.is_zero() || reach.lo < 0 || reach.hi == i64::MAX {
+    if points.is_zero() || reach.lo < 0 || reach.hi == i64::MAX || is_below(value, points, facts) {
         return points;
     }
     let numbers = Expr::int(reach.hi + 1);
@@ -499,7 +499,13 @@ mod tests {
         assert!(covers(&digits("5*b + v", 8), "b in 10, v in 5"), "the last points are past the end");
         assert!(!covers(&digits("4*b + v", 9), "b in 12, v in 4"));
         assert!(!covers(&digits("4*b + v", 8), "b in 12, v in 5"), "4*1 + 0 is 4*0 + 4");
-        assert!(!covers(&[("i", 8, "floordiv(v, 6)".into()), ("j", 5, "mod(v, 6)".into())], "v in 48"));
+        let short = |high: i64, low: i64| {
+            let axes = [("i", high, "floordiv(v, 6)".to_owned()), ("j", low, "mod(v, 6)".to_owned())];
+            covers(&axes, "v in 48")
+        };
+        assert!(short(8, 5), "5 is past the end in each row");
+        assert!(!short(8, 7), "6 is taken by none");
+        assert!(!short(9, 5));
         assert!(!covers(&[("i", 4, "v".into()), ("j", 4, "v".into())], "v in 4"), "the diagonal is not all");
         assert!(covers(&[("j", 6, "mod(v, 6)".into()), ("i", 8, "floordiv(v, 6)".into())], "v in 48"));
     }
