@@ -151,7 +151,13 @@ impl Touch<'_> {
             Some(extent) => extent <= 1,
             None => self.loops.facts.known(&Rel::le(axis.extent, 1)).is_yes(),
         };
-        let mut left: Vec<Sym> = shared.iter().filter(|axis| !is_once(axis)).map(|axis| axis.var).collect();
+        // A loop of which one iteration alone has points is as one of one iteration.
+        let is_fixed = |axis: &Axis| {
+            let [own, others] = [self, other].map(|touch| touch.facts.range_of(axis.var));
+            own.lo == own.hi && (own.lo, own.hi) == (others.lo, others.hi)
+        };
+        let is_left = |axis: &&Axis| !is_once(axis) && !is_fixed(axis);
+        let mut left: Vec<Sym> = shared.iter().filter(is_left).map(|axis| axis.var).collect();
         if equations.iter().any(|&equation| self.never_holds(equation, other, Effort::Ranges)) {
             return true;
         }

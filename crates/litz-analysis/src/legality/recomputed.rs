@@ -363,8 +363,10 @@ impl<'a> Verifier<'a> {
             let end = by.axes.iter().find(|own| own.var == *axis).map(|own| own.extent);
             let is_point = end.is_some_and(|end| is_inside_by_digits(point, end, &facts));
             let from_first = facts.simplify(point - *first);
-            let is_taken = facts.known(&Rel::le(0, from_first)).is_yes()
-                && is_inside_by_digits(from_first, *count, &facts);
+            // 0 <= x, as -x < 1: of 2*x - mod(x, 2), too.
+            let is_behind = facts.known(&Rel::le(0, from_first)).is_yes()
+                || is_inside_by_digits(Expr::zero() - from_first, Expr::one(), &facts);
+            let is_taken = is_behind && is_inside_by_digits(from_first, *count, &facts);
             if !is_point || !is_taken {
                 return false;
             }

@@ -24,8 +24,8 @@ use crate::draft::Planned;
 use crate::gpu::passed_on;
 use crate::group::Member;
 use crate::nest;
-use litz_analysis::access::substitute;
-use litz_ir::loops::Axis;
+use litz_analysis::access::{accesses, substitute};
+use litz_ir::loops::{Axis, Nest};
 use litz_ir::schedule::{Holds, KernelPlan, Layout, Leaf, Local, LocalSpace, LoopKind, Part, Tree};
 use litz_ir::target::{Gpu, Level};
 use litz_sym::{Expr, Sym};
@@ -51,7 +51,7 @@ pub fn plan(problem: &Problem<'_>) -> Planned {
         grid.push(Axis { var: block, extent: axis.extent.ceildiv(sides[side]) });
         Expr::sym(block) * sides[side]
     });
-    let points = Points { problem, tile, starts };
+    let points = Points { problem, tile, starts, has_pairs: has_pairs(problem, tile) };
     let holds = Holds::Accumulator(problem.head.name.clone());
     let sums = Local { holds, space: LocalSpace::Register, layout: Layout::Dense };
     let mut body = vec![Tree::Local(sums)];
@@ -65,12 +65,29 @@ pub fn plan(problem: &Problem<'_>) -> Planned {
     Planned { is_whole: true, ..Planned::from(kernel) }
 }
 
+/// Whether instructions side by side take columns in pairs, so that a thread has four neighbours of each row and eight bytes to store. Four
+/// threads store the 32 bytes that memory takes at once; sums of four bytes do so without.
+fn has_pairs(problem: &Problem<'_>, tile: Tile) -> bool {
+    let last = problem.group.members.last().map(|member| nest(problem.cx.loops, member.stmt));
+    let column = problem.sides[1].var;
+    let is_half = |nest: &Nest| {
+        let stores = accesses(nest).filter(|access| access.store);
+        stores.into_iter().all(|store| problem.cx.loops.bufs[store.buf].dtype.size() == 2)
+    };
+    matches!(problem.unit, Unit::Warp(_))
+        && problem.is_beside(column)
+        && tile.each[1] % 2 == 0
+        && last.is_some_and(is_half)
+}
+
 /// The points of a block.
 struct Points<'a> {
     problem: &'a Problem<'a>,
     tile: Tile,
     /// Where the tile begins along the rows and along the columns.
     starts: [Expr; 2],
+    /// Whether two instructions side by side take columns in pairs, in turn.
+    has_pairs: bool,
 }
 
 impl Points<'_> {
@@ -95,7 +112,15 @@ impl Points<'_> {
                 let body =
                     mma.fold(update, |body, (var, extent)| looped(LoopKind::Mma, var, extent, vec![body]));
                 let depth = start + turn * at_once + Expr::sym(k);
-                let body = self.at(self.in_team(vec![body]), [Expr::sym(i), Expr::sym(j)], Some(depth));
+                let pair = problem.name("pair");
+                let (body, column) = match self.has_pairs {
+                    true => {
+                        let (j, pair_of) = (Expr::sym(j), Expr::sym(pair) * 2);
+                        (unrolled(pair, 2, vec![body]), j.floordiv(2) * 4 + pair_of + j.modulo(2))
+                    }
+                    false => (vec![body], Expr::sym(j)),
+                };
+                let body = self.at(self.in_team(body), [Expr::sym(i), column], Some(depth));
                 unrolled(inner, turns, body)
             }
             Unit::Threads => {
@@ -130,10 +155,15 @@ impl Points<'_> {
                 let [l, r, c] = ["l", "r", "c"].map(|name| self.problem.name(name));
                 let rows = i64::from(by.rows) / 8;
                 let row = if rows == 1 { Expr::zero() } else { Expr::sym(r) };
-                let of_warp = Gpu::sum_of_thread([Expr::zero(), Expr::sym(l)], [row, Expr::sym(c)]);
+                let [place, column] = Gpu::sum_of_thread([Expr::zero(), Expr::sym(l)], [row, Expr::sym(c)]);
+                let (count, column) = match self.has_pairs {
+                    true => (4, Expr::sym(l).modulo(4) * 4 + Expr::sym(c)),
+                    false => (2, column),
+                };
+                let of_warp = [place, column];
                 // Neighbouring sums of a thread are stored at once.
-                let pair = looped(LoopKind::Vector { lanes: 2, copies: 1 }, c, 2, leaves);
-                let body = self.in_team(unrolled(r, rows, vec![pair]));
+                let kind = LoopKind::Vector { lanes: count as u32, copies: 1 };
+                let body = self.in_team(unrolled(r, rows, vec![looped(kind, c, count, leaves)]));
                 let body = self.at(body, of_warp, None);
                 vec![looped(LoopKind::Level(Level::Lane.into()), l, i64::from(Gpu::LANES), body)]
             }
@@ -153,14 +183,14 @@ impl Points<'_> {
     /// Loops over the instructions of a warp, or the points of a thread.
     fn in_team(&self, body: Vec<Tree>) -> Vec<Tree> {
         let [u, v] = self.each();
-        let [rows, columns] = self.tile.each;
+        let [rows, columns] = self.at_once();
         unrolled(u, rows, unrolled(v, columns, body))
     }
 
     /// The tree with values for the axes of the sides, of which `of_team` is the place in what a team does at once, and for that of the
     /// sum. Neighbouring threads have neighbouring columns, and the instructions of a warp neighbouring tiles.
     fn at(&self, mut trees: Vec<Tree>, of_team: [Expr; 2], depth: Option<Expr>) -> Vec<Tree> {
-        let Points { problem, tile, starts } = self;
+        let Points { problem, tile, starts, .. } = self;
         let team = Expr::sym(self.team());
         let teams = match tile.teams {
             [1, _] => [Expr::zero(), team],
@@ -170,11 +200,12 @@ impl Points<'_> {
         let mut values: Vec<(Sym, Expr)> =
             depth.map(|depth| (problem.depth.var, depth)).into_iter().collect();
         for side in [0, 1] {
-            let each = if tile.each[side] == 1 { Expr::zero() } else { Expr::sym(each[side]) };
+            let count = self.at_once()[side];
+            let each = if count == 1 { Expr::zero() } else { Expr::sym(each[side]) };
             let value = match problem.unit {
                 Unit::Warp(by) => {
-                    let size = by.shape()[side];
-                    teams[side] * (tile.each[side] * size) + each * size + of_team[side]
+                    let all = tile.each[side] * by.shape()[side];
+                    teams[side] * all + each * (all / count) + of_team[side]
                 }
                 Unit::Threads => each * tile.teams[side] + teams[side],
             };
@@ -184,6 +215,12 @@ impl Points<'_> {
             trees.iter_mut().for_each(|tree| tree.replace(var, value));
         }
         trees
+    }
+
+    /// Instructions of a warp, or pairs of them, and points of a thread, along each side.
+    fn at_once(&self) -> [i64; 2] {
+        let [rows, columns] = self.tile.each;
+        [rows, if self.has_pairs { columns / 2 } else { columns }]
     }
 
     fn each(&self) -> [Sym; 2] {

@@ -6,7 +6,7 @@ use crate::cost::{ceil_div, points, size};
 use crate::group::{Group, beside_axes, shared_axes};
 use crate::nest;
 use litz_analysis::Contraction;
-use litz_analysis::access::{Stride, accesses, side_exprs, stride, substitute};
+use litz_analysis::access::{Stride, accesses, bound_places, side_exprs, stride, substitute};
 use litz_analysis::contraction::Columns;
 use litz_ir::loops::{Axis, Inst, InstOp, Loops, Nest};
 use litz_ir::target::{Gpu, Instruction, Level, Target};
@@ -138,6 +138,20 @@ impl<'a> Problem<'a> {
         let sides = if is_flat { [*column, *row] } else { [*row, *column] };
         let operands = [*lhs, *rhs];
         Some(Problem { cx, group, head, gpu, unit, operands, sides, others, values, depth, sum, reduced })
+    }
+
+    /// Whether neighbours along an axis are neighbours in all that members store.
+    pub fn is_beside(&self, axis: Sym) -> bool {
+        let facts = self.group.facts(&self.cx.loops.facts);
+        self.group.members.iter().all(|member| {
+            let own = nest(self.cx.loops, member.stmt);
+            let places = bound_places(self.cx.loops, own, &member.bind, &own.facts(&facts));
+            let place = |place: Expr| facts.simplify(substitute(place, &self.values));
+            places
+                .into_iter()
+                .filter(|found| found.0.store)
+                .all(|found| stride(place(found.1), axis) == Stride::Unit)
+        })
     }
 
     /// A variable that is no size and no axis of a member.
