@@ -161,6 +161,7 @@ impl Touch<'_> {
         if equations.iter().any(|&equation| self.never_holds(equation, other, Effort::Ranges)) {
             return true;
         }
+        self.spell_out(&mut equations, &left, other);
         // A loop whose variable no equation has on both sides is determined by none.
         let is_in = |var: Sym, &(a, b): &Equation| a.has_sym(var) && b.has_sym(var);
         if left.iter().all(|&var| equations.iter().any(|equation| is_in(var, equation))) {
@@ -178,6 +179,28 @@ impl Touch<'_> {
         left.is_empty()
             || equations.iter().any(|&equation| self.never_holds(equation, other, Effort::Facts))
             || self.is_apart_in_mixed_radix(around, shared, other)
+    }
+
+    /// Puts variables back into sides of equations that have them no more, since one access has a single value of them where it happens: with
+    /// `v` in 0 .. 1 there, `16*v + x == y` is `16*v + x == 16*v + y`.
+    fn spell_out(&self, equations: &mut [Equation], vars: &[Sym], other: &Touch<'_>) {
+        let only = |touch: &Touch<'_>, var: Sym| {
+            let range = touch.facts.range_of(var);
+            (range.lo == range.hi).then(|| Expr::int(range.lo))
+        };
+        for (a, b) in equations {
+            for &var in vars {
+                let put = |side: Expr, from: Expr, value: Option<Expr>| {
+                    let (step, _) = from.linear(var).filter(|_| from.has_sym(var) && !side.has_sym(var))?;
+                    (!step.has_sym(var)).then_some(side + step * (Expr::sym(var) - value?))
+                };
+                if let Some(spelled) = put(*b, *a, only(other, var)) {
+                    *b = spelled;
+                } else if let Some(spelled) = put(*a, *b, only(self, var)) {
+                    *a = spelled;
+                }
+            }
+        }
     }
 
     /// As [`Touch::is_apart_within`], with loops that coordinates have quotients and remainders of as loops of their digits in a

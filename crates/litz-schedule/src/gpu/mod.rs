@@ -34,8 +34,9 @@ impl Machine for Gpus {
     fn alone(&self, cx: &Cx<'_>, s: usize) -> Draft {
         let info = &cx.deps.stmts[s];
         let group = alone(cx, s);
-        if let Some(columns) = &cx.contractions[s] {
-            return Draft::new(group, info.at_load, Product::new(columns.clone()));
+        let product = cx.contractions[s].as_ref().and_then(|columns| Product::new(cx, &group, columns));
+        if let Some(product) = product {
+            return Draft::new(group, info.at_load, product);
         }
         if rows::reduces_rows(cx, s, &group) {
             return Draft::new(group, info.at_load, Rows);

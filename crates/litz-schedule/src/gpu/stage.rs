@@ -49,10 +49,20 @@ impl Staged {
         Some(Staged { buf, name, index, axes, along })
     }
 
-    /// The memory, in whose rows units of so many bytes change places, so that those below each other are in different banks.
-    pub fn local(&self, cx: &Cx<'_>, unit: u32) -> Tree {
-        let holds = Holds::Copy { name: self.name.clone(), of: cx.loops.bufs[self.buf].name.clone() };
-        Tree::Local(Local { holds, space: LocalSpace::Shared, layout: Layout::Swizzled(unit) })
+    /// The memory, for blocks of so many points along the axes. In rows of whole units of so many bytes these change places, so that those
+    /// below each other are in different banks.
+    pub fn local(&self, cx: &Cx<'_>, unit: u32, points: [i64; 2]) -> Tree {
+        let data = &cx.loops.bufs[self.buf];
+        let holds = Holds::Copy { name: self.name.clone(), of: data.name.clone() };
+        // Rows are those of the last dimension, and no longer than what there is.
+        let last = data.sizes.len().saturating_sub(1);
+        let row = self.along.iter().position(|&dim| dim == last).map_or(1, |at| {
+            let all = self.axes[at].extent.as_int().unwrap_or(points[at]);
+            points[at].min(all)
+        });
+        let is_regular = row * data.dtype.size() as i64 % i64::from(unit) == 0;
+        let layout = if is_regular { Layout::Swizzled(unit) } else { Layout::Dense };
+        Tree::Local(Local { holds, space: LocalSpace::Shared, layout })
     }
 
     /// The copy of an element: at these places along the axes, of blocks of so many points.

@@ -41,6 +41,10 @@ pub struct Across {
 pub fn across(cx: &Cx<'_>, group: &Group, grid: &[Axis], values: &[(Sym, Expr)]) -> Option<Across> {
     let (&lane, others) = grid.split_last()?;
     let facts = group.facts(&cx.loops.facts);
+    // Where there are no points nothing is known of what a leaf copies.
+    if grid.iter().any(|axis| axis.extent.is_zero()) {
+        return None;
+    }
     let is_long = |axis: Axis| size(&cx.loops.facts, axis.extent) >= SIDE / 2;
     let (mut found, mut staged): (Option<Axis>, Vec<Staged>) = (None, Vec::new());
     for member in &group.members {
@@ -105,7 +109,7 @@ pub fn plan(
     let mut body = Vec::new();
     for copy in &staged {
         let unit = (cx.loops.bufs[copy.buf].dtype.size() as u32).max(4);
-        body.push(copy.local(cx, unit));
+        body.push(copy.local(cx, unit, [SIDE, SIDE]));
     }
     for copy in &staged {
         let places = [starts[1] + slow, starts[0] + fast];

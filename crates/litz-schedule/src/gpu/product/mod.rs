@@ -25,9 +25,9 @@ pub struct Product {
 }
 
 impl Product {
-    /// That of a nest which [`columns_of`] reads as one.
-    pub fn new(columns: Columns) -> Product {
-        Product { columns }
+    /// That of a nest which [`columns_of`] reads as one, if its points have rows and columns.
+    pub fn new(cx: &Cx<'_>, group: &Group, columns: &Columns) -> Option<Product> {
+        Problem::new(cx, group, columns).map(|_| Product { columns: columns.clone() })
     }
 }
 

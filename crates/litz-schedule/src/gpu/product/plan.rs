@@ -74,7 +74,10 @@ fn has_pairs(problem: &Problem<'_>, tile: Tile) -> bool {
         let stores = accesses(nest).filter(|access| access.store);
         stores.into_iter().all(|store| problem.cx.loops.bufs[store.buf].dtype.size() == 2)
     };
+    let columns = problem.sides[1].extent.modulo(tile.sides(problem.unit)[1]);
+    let is_whole = problem.cx.loops.facts.simplify(columns).is_zero();
     matches!(problem.unit, Unit::Warp(_))
+        && is_whole
         && problem.is_beside(column)
         && tile.each[1] % 2 == 0
         && last.is_some_and(is_half)
@@ -129,11 +132,11 @@ impl Points<'_> {
                 if turns == 1 { body } else { vec![looped(LoopKind::For, inner, turns, body)] }
             }
         };
-        let mut step_of: Vec<Tree> = staged.iter().map(|operand| operand.local(problem)).collect();
+        let points = |side: usize| [self.tile.sides(problem.unit)[side], turns * at_once];
+        let mut step_of: Vec<Tree> =
+            staged.iter().map(|operand| operand.local(problem, points(operand.side))).collect();
         step_of.extend(staged.iter().map(|operand| {
-            let side = operand.side;
-            let points = [self.tile.sides(problem.unit)[side], turns * at_once];
-            let starts = [self.starts[side], start];
+            let (starts, points) = ([self.starts[operand.side], start], points(operand.side));
             operand.copies(problem, Copying { threads: self.tile.threads(problem.unit), starts, points })
         }));
         step_of.push(self.of_teams(body));

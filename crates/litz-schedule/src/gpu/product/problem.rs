@@ -3,7 +3,7 @@
 use crate::axes::{merge_axes, order_axes};
 use crate::context::Cx;
 use crate::cost::{ceil_div, points, size};
-use crate::group::{Group, beside_axes, shared_axes};
+use crate::group::{Group, beside_axes};
 use crate::nest;
 use litz_analysis::Contraction;
 use litz_analysis::access::{Stride, accesses, bound_places, side_exprs, stride, substitute};
@@ -111,8 +111,21 @@ impl<'a> Problem<'a> {
         let (loops, facts) = (cx.loops, &cx.loops.facts);
         let (first, head) = (&group.members[0], nest(cx.loops, group.members[0].stmt));
         let name = |name: &str| beside_axes(loops, group, name);
-        let shared = shared_axes(loops, group, &group.facts(facts), &|i| name(&format!("g{i}")));
-        let values: Vec<(Sym, Expr)> = shared.iter().flat_map(|merged| merged.parts.clone()).collect();
+        // Each axis stays by itself: of the digits of tiles that go over several too little can be proved.
+        let variable = |(i, axis): (usize, &Axis)| match axis.extent.is_one() {
+            true => None,
+            false => Some((axis.var, Axis { var: name(&format!("g{i}")), extent: axis.extent })),
+        };
+        let named: Vec<(Sym, Axis)> = group.outer.iter().enumerate().filter_map(variable).collect();
+        let ones =
+            group.outer.iter().filter(|axis| axis.extent.is_one()).map(|axis| (axis.var, Expr::zero()));
+        let values: Vec<(Sym, Expr)> =
+            named.iter().map(|(var, axis)| (*var, Expr::sym(axis.var))).chain(ones).collect();
+        let is_plain = |value: Expr| value.as_int().is_some() || value.as_sym().is_some();
+        let mut bound = group.members.iter().flat_map(|member| &member.bind);
+        if !bound.all(|bind| is_plain(substitute(bind.1, &values))) {
+            return None;
+        }
         // The axes of the nest that a shared axis counts.
         let counts = |axis: &Axis, own: &[Axis]| {
             own.iter().any(|own| {
@@ -121,8 +134,7 @@ impl<'a> Problem<'a> {
             })
         };
         let Contraction { m, n, lhs, rhs, .. } = &columns.contraction;
-        let axes: Vec<Axis> =
-            shared.iter().map(|merged| merged.axis).filter(|axis| !axis.extent.is_one()).collect();
+        let axes: Vec<Axis> = named.iter().map(|named| named.1).collect();
         let is_side = |axis: &&Axis, own: &[Axis], other: &[Axis]| counts(axis, own) && !counts(axis, other);
         let column = axes
             .iter()

@@ -11,6 +11,9 @@ use litz_sym::{Expr, Sym};
 /// Bytes that change places together: what a thread copies at once.
 const UNIT_BYTES: u32 = Gpu::VECTOR_BYTES;
 
+/// Points of the largest tile along a side.
+const LARGEST_SIDE: i64 = 128;
+
 /// An operand of which a block reads its part from shared memory.
 pub struct Operand {
     staged: Staged,
@@ -34,20 +37,22 @@ pub struct Copying {
 impl Operand {
     /// The operands of a contraction that lie along a side and along the sum as they are.
     pub fn of(problem: &Problem<'_>) -> Vec<Operand> {
-        let operands = problem.operands.map(|load| {
+        let loads =
+            problem.operands.map(|load| problem.head.body[load].op.element().map(|element| element.0));
+        // Both would read the one copy of a buffer that both are of.
+        if loads[0] == loads[1] {
+            return Vec::new();
+        }
+        let staged = problem.operands.into_iter().filter_map(|load| {
             let InstOp::Load { buf, index, guard, .. } = &problem.head.body[load].op else { return None };
             guard.is_empty().then(|| operand(problem, *buf, index)).flatten()
         });
-        // A read of a buffer that has two copies could be of either.
-        match operands {
-            [Some(left), Some(right)] if left.staged.buf == right.staged.buf => Vec::new(),
-            operands => operands.into_iter().flatten().collect(),
-        }
+        staged.collect()
     }
 
     /// The memory.
-    pub fn local(&self, problem: &Problem<'_>) -> Tree {
-        self.staged.local(problem.cx, UNIT_BYTES)
+    pub fn local(&self, problem: &Problem<'_>, points: [i64; 2]) -> Tree {
+        self.staged.local(problem.cx, UNIT_BYTES, points)
     }
 
     /// The copies: neighbouring threads take what is side by side in memory.
@@ -93,10 +98,24 @@ fn operand(problem: &Problem<'_>, buf: Buf, index: &[Expr]) -> Option<Operand> {
     let is_there = |side: &usize| index.iter().any(|at| at.has_sym(problem.sides[*side].var));
     let side = [0, 1].into_iter().find(is_there)?;
     let staged = Staged::of(problem.cx, buf, index, [problem.sides[side], problem.depth])?;
+    // Windows that a tile goes past the end of are read where they are.
+    let axes = [problem.sides[side], problem.depth];
+    let most = [LARGEST_SIDE, problem.most_copied(problem.unit.depth())];
+    let is_cut = |at: usize| {
+        let offset = staged.index[staged.along[at]].replace(axes[at].var, Expr::zero());
+        let counted = problem.values.iter().filter(|value| value.1.has_sym(axes[at].var)).count();
+        (offset.as_int().is_none() || counted > 1)
+            && !facts.simplify(axes[at].extent.modulo(most[at])).is_zero()
+    };
+    if is_cut(0) || is_cut(1) {
+        return None;
+    }
     let unit = staged.along.into_iter().find(|&dim| data.strides[dim].is_one())?;
     // What is copied at once begins where so many bytes do, in every row.
-    let axes = [problem.sides[0].var, problem.sides[1].var, problem.depth.var];
-    let start = axes.into_iter().fold(staged.index[unit], |at, axis| at.replace(axis, Expr::zero()));
+    let start = axes
+        .into_iter()
+        .map(|axis| axis.var)
+        .fold(staged.index[unit], |at, axis| at.replace(axis, Expr::zero()));
     let steps = data.strides.iter().enumerate().filter(|(dim, _)| *dim != unit).map(|(_, &step)| step);
     let starts: Vec<Expr> = steps.chain([start]).collect();
     let fits = |vector: &i64| starts.iter().all(|&start| facts.simplify(start.modulo(*vector)).is_zero());
