@@ -2,7 +2,7 @@
 
 use crate::axes::{merge_axes, order_axes};
 use crate::context::Cx;
-use crate::cost::{ceil_div, points, size};
+use crate::cost::{points, size};
 use crate::group::{Group, beside_axes};
 use crate::nest;
 use litz_analysis::Contraction;
@@ -11,8 +11,6 @@ use litz_analysis::contraction::Columns;
 use litz_ir::loops::{Axis, Inst, InstOp, Loops, Nest};
 use litz_ir::target::{Gpu, Instruction, Level, Target};
 use litz_sym::{Expr, Sym};
-
-use super::tile::Tile;
 
 /// Points of each side of an instruction's tile, and of its sum, below which it would multiply zeros for the most part.
 const LEAST_OF_INSTRUCTION: i64 = 8;
@@ -191,13 +189,6 @@ impl<'a> Problem<'a> {
             Unit::Warp(_) => (64 / self.operand_bytes()).max(at_once),
             Unit::Threads => 16,
         }
-    }
-
-    /// Tiles of a size along each side and of all points besides.
-    pub fn tiles(&self, tile: &Tile) -> i64 {
-        let along = tile.sides(self.unit).into_iter().enumerate();
-        let along = along.map(|(side, points)| ceil_div(self.points(side), points));
-        along.fold(points(&self.cx.loops.facts, &self.others), i64::saturating_mul)
     }
 }
 

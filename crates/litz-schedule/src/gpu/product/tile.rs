@@ -1,7 +1,7 @@
 //! Chooses the tile of the result that a block sums.
 
 use super::problem::{Problem, Unit};
-use crate::cost::ceil_div;
+use crate::cost::{ceil_div, points};
 use litz_ir::target::Gpu;
 
 /// The part of the result that a block sums.
@@ -60,6 +60,13 @@ impl Tile {
         self.teams.iter().product::<i64>() * of_team
     }
 
+    /// Tiles along both sides and of all points besides.
+    fn count(&self, problem: &Problem<'_>) -> i64 {
+        let along = self.sides(problem.unit).into_iter().enumerate();
+        let along = along.map(|(side, count)| ceil_div(problem.points(side), count));
+        along.fold(points(&problem.cx.loops.facts, &problem.others), i64::saturating_mul)
+    }
+
     /// The tile that takes least time: for each that a unit has to sum one after another, what summing takes or what loading the operands
     /// does, whichever is longer. Of tiles that take as long, the largest.
     pub fn of(problem: &Problem<'_>) -> Tile {
@@ -73,7 +80,7 @@ impl Tile {
             let [rows, columns] = tile.sides(problem.unit);
             // What is past the end of an axis is summed, but not loaded.
             let loaded: i64 = [0, 1].map(|side| [rows, columns][side].min(problem.points(side))).iter().sum();
-            let turns = ceil_div(problem.tiles(tile), i64::from(problem.gpu.units));
+            let turns = ceil_div(tile.count(problem), i64::from(problem.gpu.units));
             // Of 64 points of the sum: smaller numbers would be rounded to 0.
             let (sums, loads) = (rows * columns * 64 / each_clock, loaded * 64 * bytes / BYTES);
             turns.saturating_mul(sums.max(loads))
