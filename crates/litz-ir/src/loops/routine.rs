@@ -55,7 +55,7 @@ impl Routine {
     /// that no routine takes: the runtime refuses these by itself.
     ///
     /// Integers: `sort` takes outer, length, inner and direction, `topk`
-    /// outer, length, inner, k and direction, `sort_rows` rows and elements of each, `nonzero` and those of [`ELEMENTWISE`] the number of elements, `nms` that of boxes, and those of [`REGIONS`] eight sizes; see the table of routines in `litz-runtime`.
+    /// outer, length, inner, k and direction, `sort_rows` rows and elements of each, `nonzero` and those of [`ELEMENTWISE`] the number of elements, `nms` that of boxes, and those of regions eight sizes; see the table of routines in `litz-runtime`.
     pub fn touched(&self) -> Option<Vec<Expr>> {
         if let ("nonzero", &[elements]) = (&*self.name, &self.ints[..]) {
             let is_call = self.reads.len() == 1 && self.writes.len() == 2;
