@@ -189,7 +189,8 @@ struct Item {
 fn plan(cx: &Cx<'_>, draft: &Draft, names: &Names<'_>) -> Item {
     let &Cx { loops, deps, target, .. } = cx;
     let (stmts, at_load, traits) = (draft.stmts(), draft.at_load, draft.family.traits());
-    let may_share_launch = traits.shares_launch;
+    // What combines with what is stored would not know that the other kernels of a launch store elsewhere.
+    let may_share_launch = traits.shares_launch && !stmts.iter().any(|&stmt| deps.stmts[stmt].is_scatter);
     let Some(Planned { mut kernel, scope, is_whole }) = draft.family.plan(cx, &draft.group) else {
         return Item { stmts, at_load, may_share_launch, kernel: None, overwrites: Vec::new() };
     };
