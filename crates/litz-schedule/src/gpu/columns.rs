@@ -19,6 +19,7 @@
 //! }
 //! ```
 
+use super::rows::is_in_order;
 use crate::context::Cx;
 use crate::cost::{points, size};
 use crate::cut::nested;
@@ -48,11 +49,10 @@ pub struct Columns;
 pub fn reduces_columns(cx: &Cx<'_>, s: usize, group: &Group) -> bool {
     let Target::Gpu(gpu) = cx.target else { return false };
     let own = nest(cx.loops, s);
-    let is_in_order = own.scanned().next().is_some() || !cx.deps.stmts[s].ordered.is_empty();
     let columns = points(&cx.loops.facts, &group.outer);
     let rows = points(&cx.loops.facts, &own.reduced);
     let is_scarce = columns < i64::from(gpu.units) * i64::from(gpu.unit.threads) / 2;
-    own.reduces() && !is_in_order && is_scarce && rows >= 2 * ROWS && column_of(cx, own).is_some()
+    own.reduces() && !is_in_order(cx, s) && is_scarce && rows >= 2 * ROWS && column_of(cx, own).is_some()
 }
 
 /// The axis of a nest along which all that it loads along the reduced axes lies side by side.

@@ -1,6 +1,7 @@
 //! Lists the families of kernels for GPUs.
 //!
-//! Threads take points each, warps or blocks take rows that are reduced, and blocks take tiles of contractions. Nests whose points depend on each other along every axis, scatters and regions run in order on one thread.
+//! Threads take points each, also those that all nests of a region share; warps or blocks take rows and columns that are reduced, and blocks
+//! take tiles of contractions. Nests whose points depend on each other along every axis, and stores that may meet, run in order on one thread.
 
 mod columns;
 mod product;

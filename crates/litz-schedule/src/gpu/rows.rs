@@ -91,7 +91,7 @@ pub fn reduces_rows(cx: &Cx<'_>, s: usize, group: &Group) -> bool {
 }
 
 /// Whether points of a nest depend on each other, along any axis.
-fn is_in_order(cx: &Cx<'_>, s: usize) -> bool {
+pub fn is_in_order(cx: &Cx<'_>, s: usize) -> bool {
     nest(cx.loops, s).scanned().next().is_some() || !cx.deps.stmts[s].ordered.is_empty()
 }
 

@@ -1,4 +1,4 @@
-//! Kernels of contractions: tiles of the result that the warps of a block sum by instructions, or threads by multiply-adds.
+//! Plans kernels of contractions: the warps of a block sum a tile of the result by instructions, or threads by multiply-adds.
 //!
 //! What follows at the points of the result goes on with the sums where they are, in registers.
 
