@@ -133,6 +133,12 @@ fn equate(stored: Expr, touched: Expr, consumer: &Nest, shared: Shared<'_>) -> O
         return None;
     }
     let extent = facts.simplify(stored.subst(&|s| extent_of(s).map(|n| n - 1)) + 1);
+    // As many points as numbers: in `j + k`, which windows load, several points have one number, and a consumer that shares both
+    // loops would run as often.
+    let points = stored.syms().into_iter().filter_map(extent_of).fold(Expr::one(), |all, n| all * n);
+    if facts.known(&Rel::eq(points, extent)) != Known::Yes {
+        return None;
+    }
     mixed_radix(touched, &consumer.axes, stored, extent, facts)
 }
 
