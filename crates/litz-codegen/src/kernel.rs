@@ -9,7 +9,7 @@ mod local;
 mod merge;
 mod tree;
 
-use crate::passes::{self, REALIZATION};
+use crate::passes;
 use crate::{Names, misfit};
 use accumulator::Accumulator;
 use litz_analysis::copies::read_of;
@@ -69,7 +69,7 @@ pub fn build(loops: &Loops, names: &Names<'_>, plan: &KernelPlan, target: &Targe
     }
     b.kernel.body = body;
     b.kernel.facts = loops.facts.clone();
-    passes::run(&mut b.kernel, REALIZATION, target)?;
+    passes::run(&mut b.kernel, passes::realization(target), target)?;
     b.finish_facts();
     Ok(Built { kernel: b.kernel, params: b.params })
 }

@@ -2,7 +2,7 @@
 //! of that size.
 
 use super::strided::StridedSet;
-use super::{Declared, Footprints};
+use super::{Around, Declared, Footprints, Path};
 use crate::inside::{first_and_count, longest, loops_where};
 use crate::legality::divisors::is_defined;
 use crate::legality::parts_of;
@@ -44,6 +44,40 @@ impl Footprints<'_> {
         Ok((!stores.is_empty()).then(|| Footprint { extents: self.extents(buf, &stores) }))
     }
 
+    /// Whether one leaf stores to all elements of a copy where it is declared, to each once, those for points past the ends of its axes
+    /// among them.
+    pub(super) fn is_filled_copy(&self, declared: &Declared<'_>, footprint: &Footprint) -> bool {
+        let Some(name) = declared.local.buffer().filter(|_| declared.local.copied().is_some()) else {
+            return false;
+        };
+        let is_own = |path: &Path<'_>| path.locals.iter().any(|local| std::ptr::eq(*local, declared.local));
+        let mut stores = self.leaves.iter().filter(|(leaf, path)| leaf.nest == name && is_own(path));
+        let (Some((leaf, path)), None) = (stores.next(), stores.next()) else { return false };
+        let inside = path.around.get(declared.path.around.len()..).unwrap_or_default();
+        let mut inner = Vec::new();
+        for around in inside {
+            let Around::Loop(axis) = around else { return false };
+            inner.push(*axis);
+        }
+        let Ok(nest) = self.nest(name) else { return false };
+        let mut facts = self.facts.clone();
+        path.loops().for_each(|axis| facts.declare_index(axis.var, axis.extent));
+        let index: Vec<Expr> = nest.axes.iter().map(|axis| Expr::sym(axis.var)).collect();
+        let value = |e: Expr| facts.simplify(e.subst(&|s| super::bound(leaf, s)));
+        let place = footprint.place(&index, nest, &value, &facts);
+        let counts = footprint.counts();
+        let flat = place.iter().zip(&counts).fold(Expr::zero(), |flat, (&at, &count)| flat * count + at);
+        let Some(set) = StridedSet::of(facts.simplify(flat), &inner, &facts) else { return false };
+        let StridedSet { base, steps } = set.merged();
+        let all = facts.simplify(counts.into_iter().product());
+        base.is_zero()
+            && match &steps[..] {
+                [] => all.is_one(),
+                [(step, count)] => step.is_one() && facts.simplify(*count) == all,
+                _ => false,
+            }
+    }
+
     /// The stores to `buf` where it is declared, with the loops around them that are inside of those around the declaration.
     fn stores_to(&self, buf: Buf, declared: &Declared<'_>) -> Result<Vec<Stored>, String> {
         let outside = declared.path.loops().count();
@@ -68,7 +102,8 @@ impl Footprints<'_> {
                 let mut facts = self.facts.clone();
                 around.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
                 let inside = around.get(outside..).unwrap_or_default();
-                let (bind, inner) = inner_axes(leaf, nest, inside, &facts);
+                let is_copy = declared.local.copied().is_some();
+                let (bind, inner) = inner_axes(leaf, nest, inside, &facts, is_copy);
                 inner.iter().for_each(|a| facts.declare_index(a.var, a.extent));
                 let value = |s: Sym| bind.iter().find(|b| b.0 == s).map(|b| b.1);
                 let index = index.iter().map(|at| at.subst(&value)).collect();
@@ -246,8 +281,15 @@ fn inner_name(axis: Sym) -> Sym {
 }
 
 /// Values of a leaf's axes, and the axes that these run over in the loops `inner`: an axis that only they count takes
-/// each of its values, however far the loops run; one that they count on from a first value is an axis of its own.
-fn inner_axes(leaf: &Leaf, nest: &Nest, inner: &[Axis], facts: &Facts) -> (Vec<(Sym, Expr)>, Vec<Axis>) {
+/// each of its values, however far the loops run; one that they count on from a first value is an axis of its own. A copy has room for all
+/// that its loops take, so that its rows lie at distances that are numbers, whatever the sizes, and what is copied at once may be whole.
+fn inner_axes(
+    leaf: &Leaf,
+    nest: &Nest,
+    inner: &[Axis],
+    facts: &Facts,
+    is_copy: bool,
+) -> (Vec<(Sym, Expr)>, Vec<Axis>) {
     let is_inner = |s: Sym| inner.iter().any(|a| a.var == s);
     let (mut bind, mut axes) = (Vec::new(), Vec::new());
     for &(axis, value) in &leaf.bind {
@@ -260,7 +302,7 @@ fn inner_axes(leaf: &Leaf, nest: &Nest, inner: &[Axis], facts: &Facts) -> (Vec<(
             (Some(StridedSet { base, steps }), Some(extent)) if matches!(steps[..], [(step, _)] if step.is_one()) =>
             {
                 let var = inner_name(axis);
-                let extent = if base.is_zero() { extent } else { steps[0].1 };
+                let extent = if base.is_zero() && !is_copy { extent } else { steps[0].1 };
                 axes.push(Axis { var, extent });
                 bind.push((axis, base + Expr::sym(var)));
             }

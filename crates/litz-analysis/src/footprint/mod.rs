@@ -205,6 +205,15 @@ impl<'p> Footprints<'p> {
         }
     }
 
+    /// Whether the elements of the declaration of that number are those of a copy whose leaf stores to each of them once, past the ends of
+    /// what is copied as well: if it stores zeros there, nobody who reads the copy has to ask where these are.
+    pub fn is_filled(&self, number: usize, elements: &Elements) -> bool {
+        match elements {
+            Elements::Buffer(footprint) => self.is_filled_copy(&self.declared[number], footprint),
+            Elements::Accumulators(_) => false,
+        }
+    }
+
     fn nest(&self, name: &str) -> Result<&'p Nest, String> {
         self.program.nests.get(name).copied().ok_or_else(|| format!("no nest {name}"))
     }

@@ -1,6 +1,7 @@
 //! Lowers the leaves of a plan's tree to straight-line statements.
 
 use super::accumulator::{Accumulator, store};
+use super::local::local_of;
 use super::{Builder, Env, Held, bound};
 use litz_analysis::collisions::colliding_axes;
 use litz_analysis::copies::read_of;
@@ -26,8 +27,11 @@ pub(super) struct Run<'a, 'e> {
     /// The loops around that are over levels of the machine.
     levels: Vec<Axis>,
     /// Guards for axes no loop keeps in range.
-    guard: Vec<Rel>,
+    pub(super) guard: Vec<Rel>,
     values: HashMap<loops::Val, Val>,
+    /// Of values that are zero where some of the guards fail, those guards: what they load is stored so
+    /// ([`Builder::zeros`]).
+    zeros: HashMap<loops::Val, Vec<Rel>>,
     /// Symbols bound in the nest, renamed for the kernel.
     renamed: HashMap<Sym, Expr>,
 }
@@ -92,6 +96,7 @@ impl<'a> Builder<'a> {
             levels: env.levels().collect(),
             guard,
             values: HashMap::new(),
+            zeros: HashMap::new(),
             renamed: HashMap::new(),
         };
         let mut wanted = needed_in(nest, leaf.part);
@@ -120,7 +125,12 @@ impl<'a> Builder<'a> {
     ) -> Result<(), Diag> {
         for i in (0..wanted.len()).filter(|&i| wanted[i]) {
             let value = self.instruction(i, run, line)?;
-            run.values.insert(loops::Val(i as u32), value);
+            let at = loops::Val(i as u32);
+            run.values.insert(at, value);
+            let zeros = self.zeros_of(&run.nest.body[i].op, run);
+            if !zeros.is_empty() {
+                run.zeros.insert(at, zeros);
+            }
         }
         Ok(())
     }
@@ -159,6 +169,25 @@ impl<'a> Builder<'a> {
             guards.push(Rel::lt(value, axis.extent));
         }
         Ok(guards)
+    }
+
+    /// Guards without which a value is zero: of elements of copies that hold zeros, and of products of two such.
+    fn zeros_of(&self, op: &InstOp, run: &Run<'a, '_>) -> Vec<Rel> {
+        if run.guard.is_empty() {
+            return Vec::new();
+        }
+        let of = |value: &loops::Val| run.zeros.get(value).map_or(&[][..], Vec::as_slice);
+        if let InstOp::Load { buf, index, .. } = op {
+            let (buf, _) = read_of(run.nest, *buf, run.locals.iter().cloned());
+            return self.zeros(buf, index, run);
+        }
+        if let InstOp::Cast(value) = op {
+            return of(value).to_vec();
+        }
+        // Of one factor alone that is zero the other one may be infinite.
+        let InstOp::Op(ScalarOp::Mul, factors) = op else { return Vec::new() };
+        let [a, b] = &factors[..] else { return Vec::new() };
+        of(a).iter().filter(|rel| of(b).contains(rel)).copied().collect()
     }
 
     /// What guards a combination with an accumulator: all that says whether the point exists where reduced axes may end, else what an
@@ -232,7 +261,11 @@ impl<'a> Builder<'a> {
                     return Ok(self.define(ty, Op::Load { mem: acc.mem, index, guard, other }, line));
                 }
                 let value = run.values[v];
-                let guard = self.combined_where(&acc, run);
+                let mut guard = self.combined_where(&acc, run);
+                // A sum begins at +0, which a zero of either sign leaves as it is.
+                if let (ReduceOp::Sum, Some(zeros)) = (op, run.zeros.get(v)) {
+                    guard.retain(|rel| !zeros.contains(rel));
+                }
                 line.stmts.push(store(acc.mem, index, value, Some(*op), guard));
                 value
             }
@@ -291,8 +324,10 @@ impl<'a> Builder<'a> {
         {
             return Ok(val);
         }
+        let zeros = self.zeros(buf, index, run);
         let (mem, index) = self.element(buf, index, run)?;
-        let guard = guard.iter().map(|r| run.rel(r)).chain(run.guard.iter().copied()).collect();
+        let exists = run.guard.iter().filter(|rel| !zeros.contains(rel)).copied();
+        let guard = guard.iter().map(|r| run.rel(r)).chain(exists).collect();
         Ok(self.define(ty, Op::Load { mem, index, guard, other }, line))
     }
 
@@ -311,15 +346,10 @@ impl<'a> Builder<'a> {
             line.stored.insert((buf, run.exprs(index)), value);
         }
         let atomic = combine.is_some() && self.meets_other_points(run);
+        let is_filled = local_of(buf, run).is_some_and(|local| local.is_filled);
         let (mem, index) = self.element(buf, index, run)?;
-        line.stmts.push(Stmt::Act(Act::Store {
-            mem,
-            index,
-            value,
-            combine,
-            guard: run.guard.clone(),
-            atomic,
-        }));
+        let guard = if is_filled { Vec::new() } else { run.guard.clone() };
+        line.stmts.push(Stmt::Act(Act::Store { mem, index, value, combine, guard, atomic }));
         Ok(())
     }
 

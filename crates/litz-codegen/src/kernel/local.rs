@@ -3,17 +3,20 @@
 use super::leaf::Run;
 use super::{Builder, space_of};
 use litz_analysis::footprint::{Elements, Footprint, Footprints};
+use litz_analysis::inside::is_inside;
 use litz_ir::Diag;
 use litz_ir::kernel::Mem;
 use litz_ir::loops::Buf;
 use litz_ir::schedule::Layout;
-use litz_sym::Expr;
+use litz_sym::{Cmp, Expr, Rel};
 use std::rc::Rc;
 
 /// A buffer local to this kernel.
 pub(super) struct LocalMem {
     mem: Mem,
     footprint: Footprint,
+    /// Whether it holds zeros where what it is a copy of has no elements.
+    pub(super) is_filled: bool,
 }
 
 impl<'a> Builder<'a> {
@@ -23,6 +26,7 @@ impl<'a> Builder<'a> {
             let elements = footprints.elements(number).map_err(|why| self.error(why))?;
             let Some(elements) = elements else { continue };
             let sizes = elements.sizes(local);
+            let is_filled = footprints.is_filled(number, &elements);
             let swizzle = |bytes: usize| match local.layout {
                 Layout::Swizzled(unit) => Some(elements.swizzle(unit, bytes)),
                 Layout::Dense | Layout::Padded(_) => None,
@@ -40,7 +44,7 @@ impl<'a> Builder<'a> {
                     let Some(data) = data else { continue };
                     let mem = self.local(&data.name, data.dtype, sizes, space_of(local.space));
                     self.kernel.mems[mem].swizzle = swizzle;
-                    self.locals.insert(local, Rc::new(LocalMem { mem, footprint }));
+                    self.locals.insert(local, Rc::new(LocalMem { mem, footprint, is_filled }));
                 }
             }
         }
@@ -55,8 +59,7 @@ impl<'a> Builder<'a> {
         run: &Run<'a, '_>,
     ) -> Result<(Mem, Vec<Expr>), Diag> {
         let data = &self.loops.bufs[buf];
-        let local = run.locals.iter().rev().find(|held| held.buf == buf);
-        if let Some(local) = local.and_then(|held| held.declared.as_ref()) {
+        if let Some(local) = local_of(buf, run) {
             let place = local.footprint.place(index, run.nest, &|e| run.expr(e), run.facts);
             return Ok((local.mem, place));
         }
@@ -70,4 +73,29 @@ impl<'a> Builder<'a> {
         }
         Err(self.error(format!("{} is neither a parameter nor local", data.name)))
     }
+
+    /// Those guards of a leaf that say whether there is an element of what `buf` is a copy of, where the copy holds zero if there is none,
+    /// and its memory has room for what is there instead.
+    pub(super) fn zeros(&self, buf: Buf, index: &[Expr], run: &Run<'a, '_>) -> Vec<Rel> {
+        let Some(local) = local_of(buf, run).filter(|local| local.is_filled) else { return Vec::new() };
+        let counts = &self.kernel.mems[local.mem].sizes;
+        let place = local.footprint.place(index, run.nest, &|e| run.expr(e), run.facts);
+        if !place.iter().zip(counts).all(|(&at, &count)| is_inside(at, count, run.facts)) {
+            return Vec::new();
+        }
+        let simple = |e: Expr| run.facts.simplify(e);
+        let ends: Vec<[Expr; 2]> = index
+            .iter()
+            .zip(&self.loops.bufs[buf].sizes)
+            .map(|(&at, &size)| [simple(run.expr(at)), simple(size)])
+            .collect();
+        let says_so = |rel: &&Rel| rel.cmp == Cmp::Lt && ends.contains(&[simple(rel.lhs), simple(rel.rhs)]);
+        run.guard.iter().filter(says_so).copied().collect()
+    }
+}
+
+/// The local buffer that a leaf accesses as `buf`, if it is one.
+pub(super) fn local_of<'e>(buf: Buf, run: &Run<'_, 'e>) -> Option<&'e LocalMem> {
+    let held = run.locals.iter().rev().find(|held| held.buf == buf);
+    held.and_then(|held| held.declared.as_deref())
 }

@@ -3,25 +3,32 @@
 //! ```text
 //! unroll q in 2 { %0 = load x[8*j + 2*p + q]; y[2*j + q] = %0 }  =>  copy 2 x[4*j + p] to y[j]
 //! ```
+//!
+//! Of a GPU the vector loops of threads are such runs, up to 16 bytes. Where a run begins and what guards its elements are multiples of its
+//! length, there are all of them or none: `4*p + q < 4*n` for `q < 4` is `4*p < 4*n`.
 
 use super::Pass;
 use litz_ir::kernel::{Act, Element, Kernel, Loop, LoopKind, Op, Space, Stmt, position};
-use litz_ir::target::Target;
+use litz_ir::target::{Gpu, Target};
 use litz_ir::{Diag, Scalar};
-use litz_sym::{Expr, Facts, Rel};
+use litz_sym::{Cmp, Expr, Facts, Rel};
 
 /// The pass.
 pub const PASS: Pass = Pass { name: "copies", run };
 
-/// Bytes that are moved at once: those of integers.
-const WIDTHS: [usize; 3] = [2, 4, 8];
+/// Bytes that are moved at once: those of integers, and of a thread's vectors.
+const WIDTHS: [usize; 4] = [2, 4, 8, Gpu::VECTOR_BYTES as usize];
 
-/// Replaces loops that are written out.
-fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
+/// Replaces loops that are written out, and vectors of threads.
+fn run(kernel: &mut Kernel, target: &Target) -> Result<(), Diag> {
+    let of_threads = match target {
+        Target::Cpu(_) => false,
+        Target::Gpu(_) => true,
+    };
     let mut facts = kernel.facts.clone();
     kernel.grid.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
     let mut body = std::mem::take(&mut kernel.body);
-    Copier { kernel, facts }.block(&mut body);
+    Copier { kernel, facts, of_threads }.block(&mut body);
     kernel.body = body;
     Ok(())
 }
@@ -30,6 +37,8 @@ struct Copier<'a> {
     kernel: &'a Kernel,
     /// What is known of the loops around.
     facts: Facts,
+    /// Whether threads have vectors, which are of one of them alone.
+    of_threads: bool,
 }
 
 impl Copier<'_> {
@@ -64,22 +73,42 @@ impl Copier<'_> {
         };
         let [read, written] = [from, to].map(|mem| &self.kernel.mems[*mem]);
         let count = u32::try_from(inner.extent.as_int()?).ok()?;
-        let is_wide = count > 1 && WIDTHS.contains(&read.dtype.size().checked_mul(count as usize)?);
-        let is_fixed = |rel: &Rel| !rel.lhs.has_sym(inner.var) && !rel.rhs.has_sym(inner.var);
+        let widths = if self.of_threads { &WIDTHS[..] } else { &WIDTHS[..3] };
+        let is_wide = count > 1 && widths.contains(&read.dtype.size().checked_mul(count as usize)?);
         let is_zero =
             guard.is_empty() || *other == Scalar::zero(read.dtype.compute()) || *other == Scalar::Int(0);
         let in_memory = [read, written].iter().all(|data| data.space != Space::Register && data.is_flat());
-        let is_copy =
-            inner.kind == LoopKind::Unroll && val == value && from != to && read.dtype == written.dtype;
-        if !(is_copy && is_wide && is_zero && in_memory && guard.iter().chain(kept).all(is_fixed)) {
+        let is_run = match inner.kind {
+            LoopKind::Unroll => true,
+            LoopKind::Vector { .. } => self.of_threads,
+            LoopKind::For
+            | LoopKind::Level(_)
+            | LoopKind::Chain
+            | LoopKind::Pipeline { .. }
+            | LoopKind::Mma => false,
+        };
+        let is_copy = is_run && val == value && from != to && read.dtype == written.dtype;
+        if !(is_copy && is_wide && is_zero && in_memory) {
             return None;
         }
         let run = |mem, index: &[Expr], guard: &[Rel]| {
             let index = vec![self.run_of(position(index), inner, count)?];
-            Some(Element { mem, index, guard: guard.to_vec() })
+            let guard = guard.iter().map(|rel| self.of_run(rel, inner, count)).collect::<Option<_>>()?;
+            Some(Element { mem, index, guard })
         };
         let (from, to) = (run(*from, source, guard)?, run(*to, target, kept)?);
         Some(Stmt::Act(Act::Copy { count, from, along: None, to, is_async: false }))
+    }
+
+    /// A relation that holds for all elements of a run or for none, of the first of them.
+    fn of_run(&self, rel: &Rel, inner: &Loop, count: u32) -> Option<Rel> {
+        if !rel.lhs.has_sym(inner.var) && !rel.rhs.has_sym(inner.var) {
+            return Some(*rel);
+        }
+        let (step, first) = rel.lhs.linear(inner.var)?;
+        let is_multiple = |e: Expr| self.facts.simplify(e.modulo(i64::from(count))).is_zero();
+        let is_whole = rel.cmp == Cmp::Lt && step.is_one() && is_multiple(first) && is_multiple(rel.rhs);
+        is_whole.then_some(Rel { lhs: first, ..*rel })
     }
 
     /// The number of the run of `count` elements that the loop walks, if it walks one from its start.

@@ -48,9 +48,16 @@ pub const PASSES: &[Pass] = &[
     sync::PASS,
 ];
 
-/// What realization ends with, in order: after it a kernel has no dead statements, flat memories, registers that have
-/// constant indices, copies that run ahead of pipelined loops, and barriers between threads.
-pub const REALIZATION: &[Pass] = &[clean::PASS, flatten::PASS, demote::PASS, pipeline::PASS, sync::PASS];
+/// What realization ends with, in order: after it a kernel has no dead statements, flat memories and registers that have constant indices;
+/// one of a GPU copies what threads have side by side at once, and ahead of pipelined loops, with barriers between threads.
+pub fn realization(target: &Target) -> &'static [Pass] {
+    const COMMON: [Pass; 3] = [clean::PASS, flatten::PASS, demote::PASS];
+    const OF_GPU: [Pass; 6] = [COMMON[0], COMMON[1], COMMON[2], copies::PASS, pipeline::PASS, sync::PASS];
+    match target {
+        Target::Cpu(_) => &COMMON,
+        Target::Gpu(_) => &OF_GPU,
+    }
+}
 
 /// Runs passes in order.
 ///

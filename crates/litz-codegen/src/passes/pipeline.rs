@@ -91,7 +91,16 @@ fn pipelined(
     if is_again {
         return Err(refused(kernel, "it stores to what it copies"));
     }
-    let spans: HashMap<Mem, Expr> = copied.iter().map(|&mem| (mem, kernel.mems[mem].span())).collect();
+    let mut most: HashMap<Mem, i64> = HashMap::new();
+    visit(&ahead, &mut |stmt| {
+        if let Stmt::Act(Act::Copy { count, to, .. }) = stmt {
+            let most = most.entry(to.mem).or_insert(1);
+            *most = (*most).max((*count).into());
+        }
+    });
+    // Each buffer begins with a whole run.
+    let span = |mem: Mem| kernel.mems[mem].span().ceildiv(most[&mem]) * most[&mem];
+    let spans: HashMap<Mem, Expr> = copied.iter().map(|&mem| (mem, span(mem))).collect();
     for (&mem, &span) in &spans {
         kernel.mems[mem].sizes = vec![span * i64::from(buffers)];
     }
@@ -100,9 +109,13 @@ fn pipelined(
         let mut stmts = stmts.to_vec();
         visit_mut(&mut stmts, &mut |stmt| {
             stmt.replace(var, iteration);
+            let count = match stmt {
+                Stmt::Act(Act::Copy { count, .. }) => i64::from(*count),
+                Stmt::Act(_) | Stmt::Loop(_) | Stmt::If { .. } => 1,
+            };
             stmt.each_access_mut(&mut |mem, index| {
                 if let (Some(&span), [at]) = (spans.get(&mem), index) {
-                    *at = *at + span * iteration.modulo(i64::from(buffers));
+                    *at = *at + span.floordiv(count) * iteration.modulo(i64::from(buffers));
                 }
             });
         });
@@ -144,8 +157,19 @@ impl Copier<'_> {
             Stmt::If { cond, then, other } => {
                 Some(Stmt::If { cond: cond.clone(), then: self.block(then)?, other: self.block(other)? })
             }
+            Stmt::Act(Act::Copy { count, from, along: None, to, is_async: false }) => {
+                let is_ahead = !self.stored[from.mem.index()] && self.is_own(to.mem);
+                let (count, from, to) = (*count, from.clone(), to.clone());
+                let copy = Act::Copy { count, from, along: None, to, is_async: true };
+                is_ahead.then_some(Stmt::Act(copy))
+            }
             Stmt::Act(_) => None,
         }
+    }
+
+    /// Whether a memory is shared, and the loop's alone.
+    fn is_own(&self, mem: Mem) -> bool {
+        self.kernel.mems[mem].space == Space::Shared && self.own[mem.index()]
     }
 
     fn block(&mut self, stmts: &[Stmt]) -> Option<Vec<Stmt>> {
@@ -163,8 +187,7 @@ impl Copier<'_> {
                 Stmt::Act(Act::Store { mem, index, value, combine: None, guard, atomic: false }) => {
                     let from = self.loads.get(value)?.clone();
                     let [source, target] = [from.mem, *mem].map(|mem| &self.kernel.mems[mem]);
-                    if target.space != Space::Shared || !self.own[mem.index()] || source.dtype != target.dtype
-                    {
+                    if !self.is_own(*mem) || source.dtype != target.dtype {
                         return None;
                     }
                     let to = Element { mem: *mem, index: index.clone(), guard: guard.clone() };

@@ -102,10 +102,11 @@ impl Machine<'_, '_> {
     /// Starts to copy an element in the background. It is read and stored at any time until it is waited for, and what is there before is
     /// worth nothing.
     pub(super) fn start_copy(&mut self, from: Option<(usize, i64)>, to: (usize, i64)) -> Result<(), Fault> {
-        if let Some(counter) = &mut self.state.counter {
-            counter.copies(self.code.mems[to.0].dtype.size());
-        }
         if let Some((mem, index)) = from {
+            // A zero that is stored where there is no element comes from nowhere.
+            if let Some(counter) = &mut self.state.counter {
+                counter.copies(self.code.mems[to.0].dtype.size());
+            }
             self.load_at(mem, index)?;
             self.mark(mem, index, |element| element.begin(Side::From));
         }
