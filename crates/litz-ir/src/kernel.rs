@@ -29,6 +29,7 @@
 //! whose elements are adjacent; any kernel has an equal one of that form.
 
 mod act;
+mod fragment;
 mod lanes;
 mod product;
 mod stmt;
@@ -43,6 +44,7 @@ use litz_sym::{Expr, Facts, Rel, Sym};
 use std::collections::BTreeMap;
 
 pub use act::{Act, Op, Part, PartMut, Sync, Touch};
+pub use fragment::{Fragment, FragmentLoad, FragmentProduct};
 pub use lanes::LaneReduction;
 pub use product::{Dot, Element, Matrix, MatrixProduct};
 pub use stmt::{Loop, LoopKind, Stmt, visit, visit_mut};
@@ -166,6 +168,9 @@ pub enum Space {
     Register,
     /// Scratch memory of one grid point, contents undefined at its start.
     Scratch,
+    /// Memory that each thread has of its own, contents undefined at the start of a grid point: registers where indices are constant once
+    /// unrolled loops are. What all threads of a team store there, each stores to its own; what they load, all have alike.
+    Own,
     /// Memory that the threads of one block share, contents undefined at its start.
     Shared,
     /// Memory that the blocks of a cluster share, of which each holds a part; contents undefined at the start of a grid point.
@@ -176,12 +181,13 @@ pub enum Space {
 
 impl Space {
     /// Every space.
-    pub const ALL: [Space; 8] = [
+    pub const ALL: [Space; 9] = [
         Space::Read,
         Space::Write,
         Space::Update,
         Space::Register,
         Space::Scratch,
+        Space::Own,
         Space::Shared,
         Space::Cluster,
         Space::Global,
@@ -195,6 +201,7 @@ impl Space {
             Space::Update => "update",
             Space::Register => "register",
             Space::Scratch => "scratch",
+            Space::Own => "own",
             Space::Shared => "shared",
             Space::Cluster => "cluster",
             Space::Global => "global",
@@ -205,7 +212,7 @@ impl Space {
     pub fn is_shared(self) -> bool {
         match self {
             Space::Write | Space::Update | Space::Shared | Space::Cluster | Space::Global => true,
-            Space::Read | Space::Register | Space::Scratch => false,
+            Space::Read | Space::Register | Space::Scratch | Space::Own => false,
         }
     }
 
@@ -213,7 +220,12 @@ impl Space {
     pub fn is_local(self) -> bool {
         match self {
             Space::Read | Space::Write | Space::Update => false,
-            Space::Register | Space::Scratch | Space::Shared | Space::Cluster | Space::Global => true,
+            Space::Register
+            | Space::Scratch
+            | Space::Own
+            | Space::Shared
+            | Space::Cluster
+            | Space::Global => true,
         }
     }
 }

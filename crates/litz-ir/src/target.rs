@@ -9,8 +9,10 @@
 //! bytes, or of KiB (`48K`) or MiB (`2M`). What it does in a second is unknown unless it is given: `bandwidth=80G, flops.f32=1T`
 //! are 80e9 bytes and 1e12 operations on f32. Of a GPU, `isa` and `units` have to be given; see [`Gpu`].
 
+mod fragments;
 mod gpu;
 
+pub use fragments::Side;
 pub use gpu::{BlockNeeds, Gpu, GpuIsa, Unit};
 
 use crate::graph::Device;

@@ -18,6 +18,7 @@ mod explain;
 mod lanes;
 pub mod loops;
 mod order;
+mod own;
 mod prepare;
 mod races;
 mod run;
@@ -105,6 +106,9 @@ struct State {
     /// Where units run side by side: which elements of such locals any of them has stored to.
     stored: Option<Vec<Vec<bool>>>,
     transfers: Transfers,
+    /// Threads of a block that there is memory for, and blocks.
+    threads: usize,
+    blocks: usize,
     /// Where accesses and acts are counted.
     counter: Option<Counter>,
 }

@@ -4,8 +4,8 @@ use super::Pass;
 use litz_ir::Diag;
 use litz_ir::ids::{Id, Table};
 use litz_ir::kernel::{
-    Act, Dot, Element, Kernel, LaneReduction, Matrix, MatrixProduct, Mem, PartMut, Space, Stmt, Val, visit,
-    visit_mut,
+    Act, Dot, Element, Fragment, FragmentLoad, FragmentProduct, Kernel, LaneReduction, Matrix, MatrixProduct,
+    Mem, PartMut, Space, Stmt, Val, visit, visit_mut,
 };
 use litz_ir::target::Target;
 
@@ -25,8 +25,11 @@ fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
         for (best, at) in std::mem::take(&mut uses.pairs) {
             uses.loaded[best.index()] |= uses.loaded[at.index()];
         }
-        let local: Vec<bool> =
-            kernel.mems.values().map(|m| matches!(m.space, Space::Register | Space::Scratch)).collect();
+        let local: Vec<bool> = kernel
+            .mems
+            .values()
+            .map(|m| matches!(m.space, Space::Register | Space::Scratch | Space::Own))
+            .collect();
         let dead_mem = |m: Mem| local[m.index()] && !uses.loaded[m.index()];
         let mut body = std::mem::take(&mut kernel.body);
         let removed = sweep(&mut body, &dead_mem, &uses.used);
@@ -78,6 +81,8 @@ fn sweep(stmts: &mut Vec<Stmt>, dead_mem: &dyn Fn(Mem) -> bool, used: &[bool]) -
             | Act::MulAdd { mem, .. }
             | Act::Dot(Dot { mem, .. })
             | Act::MatrixProduct(MatrixProduct { sum: Matrix { mem, .. }, .. })
+            | Act::FragmentLoad(FragmentLoad { into: Fragment { mem, .. }, .. })
+            | Act::FragmentProduct(FragmentProduct { sum: Fragment { mem, .. }, .. })
             | Act::Copy { to: Element { mem, .. }, .. }
             | Act::Prefetch { mem, .. },
         ) => !dead_mem(*mem),

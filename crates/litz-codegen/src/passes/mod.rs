@@ -9,6 +9,7 @@ pub mod contract;
 pub mod copies;
 pub mod demote;
 pub mod flatten;
+pub mod fragments;
 pub mod interleave;
 pub mod pipeline;
 pub mod prefetch;
@@ -46,6 +47,7 @@ pub const PASSES: &[Pass] = &[
     reduce_lanes::PASS,
     interleave::PASS,
     sync::PASS,
+    fragments::PASS,
 ];
 
 /// What realization ends with, in order: after it a kernel has no dead statements, flat memories and registers that have constant indices;

@@ -39,6 +39,9 @@ impl Emitter<'_> {
                 self.multiply_add(*mem, position(index), *factors, guard)
             }
             Stmt::Act(Act::Sync(_)) => Err(EmitError::unsupported("threads of a grid point that wait")),
+            Stmt::Act(Act::FragmentLoad(_) | Act::FragmentProduct(_)) => {
+                Err(EmitError::unsupported("products of a warp"))
+            }
             Stmt::Act(Act::Lanes(reduction)) => self.lanes(reduction),
             Stmt::Act(Act::Dot(dot)) => self.dot(dot),
             Stmt::Act(Act::MatrixProduct(product)) => self.matrix_product(product),

@@ -300,9 +300,9 @@ impl Emitter<'_> {
                     };
                     self.b.alloca(&format!("[{extent} x {}], align 64", Ty::scalar(prim)))
                 }
-                (Space::Shared | Space::Cluster | Space::Global, _) => {
+                (Space::Own | Space::Shared | Space::Cluster | Space::Global, _) => {
                     return Err(EmitError::unsupported(format!(
-                        "`{}` is memory that threads share",
+                        "`{}` is memory of a GPU's threads",
                         data.name
                     )));
                 }

@@ -6,7 +6,9 @@
 
 use litz_sym::{Expr, Rel, Sym};
 
-use super::{Dot, Element, LaneReduction, Matrix, MatrixProduct, Mem, Val};
+use super::{
+    Dot, Element, Fragment, FragmentLoad, FragmentProduct, LaneReduction, Matrix, MatrixProduct, Mem, Val,
+};
 use crate::dtype::Dtype;
 use crate::loops::Axis;
 use crate::scalar::{ReduceOp, Scalar, ScalarOp};
@@ -66,6 +68,10 @@ pub enum Act {
     Dot(Dot),
     /// A product of matrices.
     MatrixProduct(MatrixProduct),
+    /// An operand of a warp's instruction, loaded.
+    FragmentLoad(FragmentLoad),
+    /// A product of what a warp has loaded.
+    FragmentProduct(FragmentProduct),
     /// `copy 2 x[i] if i < 7 to y[j]`: moves so many adjacent elements as they are, bit by bit. Indices count such runs in flat
     /// memory: the first element moved is `x[2*i]`.
     Copy {
@@ -266,6 +272,11 @@ macro_rules! each_part_of_op {
 /// Calls `$f` with every part of an act, for shared and for mutable references: `$Part` is the type of the parts, `$one` makes a slice of
 /// one element, and `$iter` iterates over a slice. This is the one place that says what acts consist of.
 macro_rules! each_part {
+    (fragment $fragment:ident, $touch:ident, $f:ident, $Part:ident, $one:path, $iter:ident) => {
+        let Fragment { mem, first, steps } = $fragment;
+        $f($Part::always(Touch::$touch, mem, None, $one(first)));
+        steps.$iter().for_each(|step| $f($Part::Expr(step)));
+    };
     ($act:expr, $f:ident, $Part:ident, $one:path, $iter:ident, $each:ident) => {
         match $act {
             Act::Let { op, .. } => op.$each(&mut *$f),
@@ -304,6 +315,15 @@ macro_rules! each_part {
                 $f($Part::Expr(rows));
                 $f($Part::Expr(columns));
                 over.$iter().for_each(|Axis { extent, .. }| $f($Part::Expr(extent)));
+            }
+            Act::FragmentLoad(FragmentLoad { into, from, first, .. }) => {
+                each_part!(fragment into, Store, $f, $Part, $one, $iter);
+                $f($Part::always(Touch::Load, from, None, $one(first)));
+            }
+            Act::FragmentProduct(FragmentProduct { sum, left, right, .. }) => {
+                each_part!(fragment sum, Store, $f, $Part, $one, $iter);
+                each_part!(fragment left, Load, $f, $Part, $one, $iter);
+                each_part!(fragment right, Load, $f, $Part, $one, $iter);
             }
             Act::Copy { from, to, .. } => {
                 for (touch, element) in [(Touch::Load, from), (Touch::Store, to)] {

@@ -8,11 +8,11 @@ use crate::diag::Diags;
 use crate::dtype::{Dtype, Kind};
 use crate::ids::Id;
 use crate::kernel::{
-    Act, Blocks, Dot, Kernel, LaneReduction, Loop, LoopKind, MatrixProduct, Mem, MemData, Op, Space, Stmt,
-    Sync, Val, visit,
+    Act, Blocks, Dot, Fragment, FragmentLoad, FragmentProduct, Kernel, LaneReduction, Loop, LoopKind,
+    MatrixProduct, Mem, MemData, Op, Space, Stmt, Sync, Val, visit,
 };
 use crate::scalar::ReduceOp;
-use crate::target::Level;
+use crate::target::{Gpu, Instruction, Level, Side};
 use crate::verify::transpose::TransposeLoops;
 use crate::verify::{Report, interleave, reach};
 
@@ -33,7 +33,7 @@ pub fn verify(kernel: &Kernel) -> Diags {
 /// Slugs: `symbol-name`, `empty-range`, `duplicate-symbol`, `undeclared-symbol`, `duplicate-name`, `negative-size`,
 /// `stride-rank`, `too-large`, `index-rank`, `param-space`, `symbolic-register`, `register-index`, `symbolic-unroll`, `zero-lanes`, `no-turns`, `no-square`, `zero-grain`,
 /// `unknown-memory`, `undefined-value`, `redefined-value`, `operand-count`, `type-mismatch`, `literal-type`,
-/// `store-to-read`, `atomic-store`, `level-order`, `divergent-barrier`, `wrong-election`, `wrong-turn`, `wrong-layout`, `unknown-check`, `instruction-shape`, `flat-memory`, `empty-copy`.
+/// `store-to-read`, `atomic-store`, `level-order`, `divergent-barrier`, `wrong-election`, `wrong-turn`, `wrong-layout`, `unknown-check`, `instruction-shape`, `wrong-fragment`, `flat-memory`, `empty-copy`.
 pub fn verify_form(kernel: &Kernel) -> Diags {
     let mut report = Report::default();
     for &sym in &kernel.sizes {
@@ -105,7 +105,7 @@ impl Verifier<'_> {
             let message = format_args!("`{name}`: {} memory has no banks", data.space.name());
             self.report.check(is_banked, "wrong-layout", message);
         }
-        if data.space == Space::Register {
+        if matches!(data.space, Space::Register | Space::Own) {
             let message = format_args!("`{name}`: expected a constant extent, found {}", data.span());
             self.report.check(data.span().as_int().is_some(), "symbolic-register", message);
         }
@@ -208,6 +208,8 @@ impl Verifier<'_> {
             }
             Stmt::Act(Act::Dot(dot)) => self.dot(dot),
             Stmt::Act(Act::MatrixProduct(product)) => self.matrix_product(product),
+            Stmt::Act(Act::FragmentLoad(load)) => self.fragment_load(load),
+            Stmt::Act(Act::FragmentProduct(product)) => self.fragment_product(product),
             Stmt::Act(Act::Copy { count, from, along, to, .. }) => {
                 let place = format!("copy to `{}`", self.mem_name(to.mem));
                 self.report.check(*count > 0, "empty-copy", format_args!("{place}: it moves nothing"));
@@ -383,6 +385,59 @@ impl Verifier<'_> {
         for matrix in product.matrices() {
             self.flat(matrix.mem, &place);
         }
+    }
+
+    fn fragment_load(&mut self, load: &FragmentLoad) {
+        let FragmentLoad { by, side, into, from, row, first, is_transposed } = load;
+        let place = format!("{} of {} to `{}`", side.name(), by.name, self.mem_name(into.mem));
+        self.of_warp(by, &place);
+        self.fragment((*side, into), by, &place);
+        let mark = self.report.enter();
+        self.report.declare(*row);
+        self.element(*from, &[*first], &place);
+        self.report.leave(mark);
+        self.operand(*from, by.dtype, &place);
+        self.flat(*from, &place);
+        let Some(data) = self.kernel.mems.get(*from) else { return };
+        // Pairs of bytes are not transposed.
+        let bytes = data.dtype.size();
+        let is_beside = if *is_transposed { bytes == 2 } else { bytes <= 4 };
+        let has_rows = data.swizzle.is_none_or(|swizzle| swizzle.unit as usize * bytes >= 16);
+        let is_fit = data.space == Space::Shared && *side != Side::Sums && is_beside && has_rows;
+        let message = format_args!("{place}: `{}` has no rows of 16 bytes for it", data.name);
+        self.report.check(is_fit, "wrong-fragment", message);
+    }
+
+    fn fragment_product(&mut self, product: &FragmentProduct) {
+        let by = product.by;
+        let place = format!("{} to `{}`", by.name, self.mem_name(product.sum.mem));
+        self.of_warp(by, &place);
+        for fragment in product.fragments() {
+            self.fragment(fragment, by, &place);
+        }
+    }
+
+    /// Checks that an instruction is one of a warp, which comes there.
+    fn of_warp(&mut self, by: &Instruction, place: &str) {
+        let is_fit = by.rows > 1 && by.rows < Gpu::WARPGROUP_ROWS && by.columns == 8;
+        self.report.check(
+            is_fit,
+            "instruction-shape",
+            format_args!("{place}: it is no instruction of a warp"),
+        );
+        let is_warp = self.around.last() == Some(&Level::Warp);
+        self.report.check(is_warp, "wrong-fragment", format_args!("{place}: what comes here is no warp"));
+    }
+
+    fn fragment(&mut self, (side, fragment): (Side, &Fragment), by: &Instruction, place: &str) {
+        let Fragment { mem, first, steps } = fragment;
+        self.element(*mem, &[*first], place);
+        self.operand(*mem, if side == Side::Sums { by.sums } else { by.dtype }, place);
+        let is_own =
+            self.kernel.mems.get(*mem).is_some_and(|data| data.space == Space::Own && data.is_flat());
+        let message = format!("{place}: threads have no `{}` of their own", self.mem_name(*mem));
+        self.report.check(is_own, "wrong-fragment", message);
+        steps.iter().for_each(|&step| self.report.expr(step, place));
     }
 
     /// Checks that elements of a memory are adjacent and have addresses.

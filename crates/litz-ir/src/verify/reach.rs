@@ -12,8 +12,11 @@ use std::fmt;
 
 use litz_sym::{Expr, Facts, Kind, Range, Rel, Sym};
 
-use crate::kernel::{Act, Kernel, LaneReduction, Loop, LoopKind, MatrixProduct, Mem, Op, Stmt};
+use crate::kernel::{
+    Act, Fragment, FragmentLoad, Kernel, LaneReduction, Loop, LoopKind, MatrixProduct, Mem, Op, Space, Stmt,
+};
 use crate::loops::Axis;
+use crate::target::{Instruction, Side};
 
 /// An access that is not known to stay inside of its memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -145,9 +148,17 @@ impl Walk<'_> {
                     self.access(dot.mem, &dot.index, &[]);
                 }
                 Stmt::Act(Act::MatrixProduct(product)) => self.matrix_product(product),
+                Stmt::Act(Act::FragmentLoad(load)) => self.fragment_load(load),
+                Stmt::Act(Act::FragmentProduct(product)) => {
+                    product.fragments().into_iter().for_each(|own| self.fragment(own, product.by));
+                }
                 Stmt::Act(Act::Lanes(LaneReduction { first, lanes, copies, .. })) => {
                     stmt.stored().for_each(|(mem, index)| self.access(mem, index, &[]));
-                    let lane = Axis { var: Sym::new("lanes.lane"), extent: in_flight(*lanes, *copies) };
+                    let is_own = |mem: Mem| self.kernel.mems.get(mem).is_some_and(|m| m.space == Space::Own);
+                    // Of what each thread has of its own, each lane has one element.
+                    let is_spread = !stmt.loaded().any(|(mem, _)| is_own(mem));
+                    let extent = if is_spread { in_flight(*lanes, *copies) } else { Expr::one() };
+                    let lane = Axis { var: Sym::new("lanes.lane"), extent };
                     self.enter_axis(lane);
                     let mut reached = first.clone();
                     if let Some(last) = reached.last_mut() {
@@ -198,6 +209,29 @@ impl Walk<'_> {
         product.over.iter().copied().chain([groups, element]).for_each(|axis| self.enter_axis(axis));
         self.access(product.left.mem, &[left], &[]);
         self.access(product.right.mem, &[right], &[]);
+        self.scopes.truncate(depth);
+    }
+
+    fn fragment_load(&mut self, load: &FragmentLoad) {
+        self.fragment((load.side, &load.into), load.by);
+        let around = self.scopes.len();
+        let [rows, beside] = load.extents().map(Expr::int);
+        let element = Sym::new("fragment.element");
+        self.enter_axis(Axis { var: load.row, extent: rows });
+        self.enter_axis(Axis { var: element, extent: beside });
+        self.access(load.from, &[load.first + Expr::sym(element)], &[]);
+        self.scopes.truncate(around);
+    }
+
+    /// Checks what each lane has of a matrix.
+    fn fragment(&mut self, (side, fragment): (Side, &Fragment), by: &Instruction) {
+        let depth = self.scopes.len();
+        let names = ["fragment.along", "fragment.down", "fragment.inner"];
+        let pieces = side.pieces(by);
+        let axes: [Axis; 3] =
+            std::array::from_fn(|at| Axis { var: Sym::new(names[at]), extent: Expr::int(pieces[at]) });
+        axes.into_iter().for_each(|axis| self.enter_axis(axis));
+        self.access(fragment.mem, &[fragment.place(axes.map(|axis| Expr::sym(axis.var)))], &[]);
         self.scopes.truncate(depth);
     }
 

@@ -4,6 +4,7 @@ use litz_ir::Dtype;
 use litz_ir::kernel::{Space, Swizzle, Sync};
 use litz_ir::target::{Level, Team};
 
+use super::own::{LoadOfFragment, ProductOfFragments};
 use super::scalar::ScalarFn;
 use crate::formula::{Formula, Relation};
 use crate::number::Bits;
@@ -25,6 +26,8 @@ pub(super) struct Code {
     pub(super) has_blocks: bool,
     /// Blocks meet, or share memory: all of a grid point run at the same time.
     pub(super) has_clusters: bool,
+    /// Threads have memory of their own.
+    pub(super) has_own: bool,
     /// Threads wait for others in loops over levels of which those have other iterations: no order of iterations will do.
     pub(super) needs_units: bool,
 }
@@ -202,6 +205,10 @@ pub(super) enum Node {
         terms: Vec<[Operand; 2]>,
         function: ScalarFn,
     },
+    /// A warp loads an operand of an instruction.
+    LoadFragment(LoadOfFragment),
+    /// An instruction of a warp.
+    MultiplyFragments(ProductOfFragments),
     /// Sets an f32 to zero.
     Zero {
         place: ElementRef,

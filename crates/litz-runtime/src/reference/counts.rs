@@ -155,6 +155,9 @@ impl Counter {
         self.is_box = matches!(node, Node::Move { is_async: true, .. }) && by.range.single().is_none();
         let is_product = matches!(node, Node::Store { .. } | Node::MulAdd { .. });
         let (kind, times) = match by.at {
+            [None, None, None] if let Node::MultiplyFragments(product) = node => {
+                (kind, product.shape.into_iter().product::<i64>().unsigned_abs())
+            }
             [None, None, None] => (kind, u64::from(by.range.within(self.threads))),
             _ if is_product => ("product", 1),
             _ => return,
@@ -192,7 +195,7 @@ impl Counter {
             Space::Read | Space::Write | Space::Update | Space::Global => true,
             // A box is written by what copies it, not by lanes.
             Space::Shared => !self.is_box,
-            Space::Register | Space::Scratch | Space::Cluster => false,
+            Space::Register | Space::Scratch | Space::Own | Space::Cluster => false,
         };
         if !is_counted {
             return;
@@ -292,6 +295,8 @@ fn kind(node: &Node) -> Option<&'static str> {
         Node::Load { .. } | Node::Lookup { .. } => "load",
         Node::Store { .. } | Node::ArgStore { .. } | Node::Zero { .. } => "store",
         Node::MulAdd { .. } | Node::Products { .. } => "product",
+        Node::LoadFragment(_) => "fragment",
+        Node::MultiplyFragments(_) => "product",
         Node::Lanes(_) => "reduction",
         Node::Move { .. } => "copy",
         Node::Const { .. }

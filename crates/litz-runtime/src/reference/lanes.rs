@@ -6,10 +6,10 @@ use super::run::{Fault, Machine, is_better};
 use crate::number::{Bits, cast};
 
 /// A value and its position.
-type Part = (Bits, i64);
+pub(super) type Part = (Bits, i64);
 
 impl Lanes {
-    fn combined(&self, a: Part, b: Part) -> Part {
+    pub(super) fn combined(&self, a: Part, b: Part) -> Part {
         match self.positions {
             None => ((self.combine)(a.0, b.0, 0), 0),
             Some(_) if is_better(self.max, self.ty, b, a) => b,
@@ -18,7 +18,7 @@ impl Lanes {
     }
 
     /// Neighbouring copies in pairs until there is one, then its halves until there is one lane.
-    fn total(&self, parts: &[Part]) -> Part {
+    pub(super) fn total(&self, parts: &[Part]) -> Part {
         let lane_by_lane = |a: &[Part], b: &[Part]| -> Vec<Part> {
             a.iter().zip(b).map(|(&a, &b)| self.combined(a, b)).collect()
         };
@@ -44,6 +44,9 @@ impl Lanes {
 impl Machine<'_, '_> {
     pub(super) fn lanes(&mut self, reduction: &Lanes) -> Result<(), Fault> {
         let Lanes { into, from, positions, ty, .. } = reduction;
+        if self.code.mems[from.mem].is_own() {
+            return self.own_lanes(reduction);
+        }
         let first = self.position(from)?;
         let mut parts = Vec::new();
         for lane in 0..(reduction.lanes * reduction.copies) as i64 {

@@ -3,13 +3,15 @@
 use std::collections::HashMap;
 
 use litz_ir::kernel::{
-    Act, Dot, Element, Kernel, LaneReduction, LoopKind, MatrixProduct, Mem, Op, Space, Stmt, Sync, Val,
+    Act, Dot, Element, Fragment, Kernel, LaneReduction, LoopKind, MatrixProduct, Mem, Op, Space, Stmt, Sync,
+    Val,
 };
-use litz_ir::target::Level;
+use litz_ir::target::{Instruction, Level, Side};
 use litz_ir::{Dtype, ReduceOp, ScalarOp};
 use litz_sym::{Expr, Rel, Sym};
 
 use super::code::{Code, ElementRef, Lane, Lanes, Memory, Node, Operand, Seen, meeting};
+use super::own::{LoadOfFragment, OwnFragment, ProductOfFragments};
 use super::scalar::{ScalarFn, function, operation};
 use super::threads::threads_of;
 use crate::error::RunError;
@@ -69,6 +71,7 @@ pub(super) fn prepare(kernel: &Kernel) -> Result<Code, RunError> {
         has_levels: cx.has_levels,
         has_blocks: cx.has_blocks,
         has_clusters: cx.has_clusters || kernel.mems.values().any(|mem| mem.space == Space::Cluster),
+        has_own: kernel.mems.values().any(|mem| mem.space == Space::Own),
         needs_units: cx.needs_units,
     })
 }
@@ -214,6 +217,17 @@ impl Context<'_> {
                 function: self.function(ScalarOp::Fma, Dtype::F32)?,
             },
             Stmt::Act(Act::MatrixProduct(product)) => self.matrix_product(product)?,
+            Stmt::Act(Act::FragmentLoad(load)) => {
+                let into = self.fragment((load.side, &load.into), load.by)?;
+                let row = self.define(load.row);
+                let first = self.place(load.from, &[load.first])?.index;
+                Node::LoadFragment(LoadOfFragment::new(load, into, row, first))
+            }
+            Stmt::Act(Act::FragmentProduct(product)) => {
+                let [sum, left, right] = product.fragments().map(|own| self.fragment(own, product.by));
+                let product = ProductOfFragments::new(product, [sum?, left?, right?]);
+                Node::MultiplyFragments(product.ok_or_else(|| self.bug("products that have no sums"))?)
+            }
             Stmt::Act(Act::Copy { count, from, along: _, to, is_async }) => {
                 let (width, count) = (*count, Expr::int(i64::from(*count)));
                 let (element, extent) = (Sym::new("copy.element"), self.formula(count)?);
@@ -311,6 +325,16 @@ impl Context<'_> {
             }
         }
         Ok(body.remove(0))
+    }
+
+    fn fragment(
+        &self,
+        (side, fragment): (Side, &Fragment),
+        by: &Instruction,
+    ) -> Result<OwnFragment, RunError> {
+        let place = self.written(fragment.mem, &[fragment.first])?;
+        let own = OwnFragment::new((side, fragment), by, place.dtype, place.index);
+        own.ok_or_else(|| self.bug("a fragment at distances that are no numbers"))
     }
 
     /// An element of f32 that products are added to.

@@ -103,8 +103,10 @@ impl<'a> Machine<'a, '_> {
             state.block_since = state.since;
         }
         let is_in_units = code.has_levels && (code.needs_units || self.chance.is_some());
-        if state.counter.is_some() || is_in_units {
+        if state.counter.is_some() || is_in_units || code.has_own {
             let teams = Teams::of(&code.body, &state.symbols);
+            self.make_own(teams.threads, teams.blocks)?;
+            let state = &mut *self.state;
             if let Some(counter) = &mut state.counter {
                 counter.begin_point(teams.threads);
             }
@@ -298,6 +300,8 @@ impl<'a> Machine<'a, '_> {
                     self.store(sum.mem, index, total)?;
                 }
             }
+            Node::LoadFragment(load) => self.load_fragment(load)?,
+            Node::MultiplyFragments(product) => self.multiply_fragments(product)?,
             Node::Zero { place } if !self.stores(place.mem) => {}
             Node::Zero { place } => {
                 let index = self.position(place)?;
@@ -359,6 +363,9 @@ impl<'a> Machine<'a, '_> {
     }
 
     pub(super) fn load_as(&mut self, touch: Touch, mem: usize, index: i64) -> Result<Bits, Fault> {
+        if self.code.mems[mem].is_own() {
+            return self.load_own(mem, index);
+        }
         let (at, size) = self.locate(mem, index)?;
         self.trace(touch, mem, at / size)?;
         Ok(self.read_at(mem, at, size))
@@ -369,6 +376,9 @@ impl<'a> Machine<'a, '_> {
     }
 
     pub(super) fn store_as(&mut self, touch: Touch, mem: usize, index: i64, bits: Bits) -> Result<(), Fault> {
+        if self.code.mems[mem].is_own() {
+            return self.store_own(mem, index, bits);
+        }
         let (at, size) = self.locate(mem, index)?;
         self.trace(touch, mem, at / size)?;
         self.write_at(mem, at, size, bits);
@@ -388,7 +398,7 @@ impl<'a> Machine<'a, '_> {
         Ok(self.read_at(mem, at, size))
     }
 
-    fn read_at(&self, mem: usize, at: usize, size: usize) -> Bits {
+    pub(super) fn read_at(&self, mem: usize, at: usize, size: usize) -> Bits {
         let bytes = match self.args.get(mem) {
             Some(MemView::Read(bytes)) => bytes,
             Some(MemView::Write(bytes)) => &**bytes,
@@ -404,7 +414,7 @@ impl<'a> Machine<'a, '_> {
         Ok(())
     }
 
-    fn write_at(&mut self, mem: usize, at: usize, size: usize, bits: Bits) {
+    pub(super) fn write_at(&mut self, mem: usize, at: usize, size: usize, bits: Bits) {
         let bytes = match self.args.get_mut(mem) {
             Some(MemView::Read(_)) => {
                 unreachable!("invariant: a memory that is stored to was given to be written")

@@ -94,7 +94,10 @@ impl Teams {
 /// Whether the threads that run this run an instruction together.
 fn has_instruction(node: &Node) -> bool {
     match node {
-        Node::Instruction { .. } | Node::Products { .. } => true,
+        Node::Instruction { .. }
+        | Node::Products { .. }
+        | Node::LoadFragment(_)
+        | Node::MultiplyFragments(_) => true,
         Node::Loop { body, .. } => body.iter().any(has_instruction),
         Node::If { then, other, .. } => then.iter().chain(other).any(has_instruction),
         _ => false,

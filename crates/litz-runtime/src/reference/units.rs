@@ -111,15 +111,21 @@ impl<'a> Machine<'a, '_> {
         self.state.clocks.begin_block(block);
         let (code, state) = (self.code, &*self.state);
         let mems = || code.mems[code.params..].iter().zip(&state.locals);
-        let locals = |seen: Seen| -> Vec<Vec<u8>> {
-            let bytes = mems().map(|(mem, local)| if mem.seen == Some(seen) { local.len() } else { 0 });
+        let present = (state.threads * state.blocks).max(1);
+        let locals = |seen: Seen, threads: usize| -> Vec<Vec<u8>> {
+            let bytes = mems().map(|(mem, local)| match mem.seen == Some(seen) {
+                true if mem.is_own() => local.len() / present * threads,
+                true => local.len(),
+                false => 0,
+            });
             bytes.map(|bytes| vec![0xff; bytes]).collect()
         };
         let elements = code.mems.iter().zip(&state.elements).map(|(mem, elements)| match mem.seen {
             Some(Seen::Block) => vec![Element::default(); elements.len()],
             _ => Vec::new(),
         });
-        all.blocks.push(Block { locals: locals(Seen::Block), elements: elements.collect(), is_done: false });
+        let (locals_of_block, elements) = (locals(Seen::Block, 0), elements.collect());
+        all.blocks.push(Block { locals: locals_of_block, elements, is_done: false });
         let top = if code.has_blocks { ThreadRange::ALL } else { ThreadRange::of_block(0) };
         for own in teams.units(block) {
             all.units.push(Unit {
@@ -131,7 +137,7 @@ impl<'a> Machine<'a, '_> {
                 values: state.values.clone(),
                 transfers: Transfers::default(),
                 place: Place::default(),
-                locals: locals(Seen::One),
+                locals: locals(Seen::One, (own.end - own.first) as usize),
                 owners: state.owners.iter().map(|owners| vec![Access::default(); owners.len()]).collect(),
             });
         }

@@ -2,7 +2,7 @@
 
 use litz_ir::kernel::Space;
 
-use super::code::Node;
+use super::code::{Memory, Node};
 use super::counts::By;
 use super::races::Touch;
 use super::run::{Fault, Machine};
@@ -35,8 +35,9 @@ impl Machine<'_, '_> {
             return;
         }
         let mut bytes = 0;
-        for (at, mem) in self.code.mems.iter().enumerate().filter(|(_, mem)| mem.space == Space::Register) {
-            let has_levels = self.code.has_levels;
+        let is_register = |mem: &Memory| matches!(mem.space, Space::Register | Space::Own);
+        for (at, mem) in self.code.mems.iter().enumerate().filter(|(_, mem)| is_register(mem)) {
+            let has_levels = self.code.has_levels && !mem.is_own();
             bytes += mem.dtype.size() * if has_levels { self.most_owned(at) } else { self.state.extents[at] };
         }
         if let Some(counter) = &mut self.state.counter {

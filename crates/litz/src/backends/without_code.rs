@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use litz_backend::{Backend, BackendError};
+use litz_codegen::passes::{Pass, fragments};
 use litz_ir::Diag;
 use litz_ir::kernel::Kernel;
 use litz_ir::target::Target;
@@ -22,6 +23,13 @@ impl WithoutCode {
 impl Backend for WithoutCode {
     fn target(&self) -> &Target {
         &self.0
+    }
+
+    fn passes(&self) -> &[Pass] {
+        match self.0 {
+            Target::Cpu(_) => &[],
+            Target::Gpu(_) => &[fragments::PASS],
+        }
     }
 
     fn kernels_per_text(&self) -> usize {

@@ -5,11 +5,11 @@ use litz_sym::{Expr, Sym};
 use crate::diag::Diags;
 use crate::dtype::Dtype;
 use crate::kernel::{
-    Act, Dot, Element, Kernel, LaneReduction, Loop, LoopKind, Matrix, MatrixProduct, Mem, MemData, Op, Space,
-    Stmt, Swizzle, Sync, Val,
+    Act, Dot, Element, Fragment, FragmentLoad, FragmentProduct, Kernel, LaneReduction, Loop, LoopKind,
+    Matrix, MatrixProduct, Mem, MemData, Op, Space, Stmt, Swizzle, Sync, Val,
 };
 use crate::scalar::{ReduceOp, ScalarOp};
-use crate::target::{Instruction, Level};
+use crate::target::{Instruction, Level, Side};
 use crate::text::cursor::{Cursor, Names, Result, parse_whole};
 use crate::text::lexer::TokenKind;
 use crate::text::print::Commas;
@@ -305,17 +305,18 @@ impl Reader {
         Ok((self.mems.name(cx)?, cx.list("[", "]", Cursor::expr)?))
     }
 
-    /// `x[i]`, or `x[i step 32]` with the distance between the rows of a matrix.
-    fn place(&self, cx: &mut Cursor) -> Result<(Mem, Vec<Expr>, Option<Expr>)> {
+    /// `x[i]`, `x[i step 32]` with the distance between the rows of a matrix, or `x[i step 4, 2]` with those in a fragment.
+    fn place(&self, cx: &mut Cursor) -> Result<(Mem, Vec<Expr>, Vec<Expr>)> {
         let mem = self.mems.name(cx)?;
         cx.expect("[")?;
         let mut index = Vec::new();
         if !cx.is("]") {
             index = cx.commas(Cursor::expr)?;
         }
-        let step = if index.len() == 1 && cx.eat("step") { Some(cx.expr()?) } else { None };
+        let is_matrix = index.len() == 1 && cx.eat("step");
+        let steps = if is_matrix { cx.commas(Cursor::expr)? } else { Vec::new() };
         cx.expect("]")?;
-        Ok((mem, index, step))
+        Ok((mem, index, steps))
     }
 
     /// The instruction whose name comes next, and the `=` after it.
@@ -351,9 +352,10 @@ impl Reader {
             return Err(cx.expected("an instruction for products of matrices"));
         };
         let matrix = |cx: &mut Cursor| -> Result<Matrix> {
-            match self.place(cx)? {
-                (mem, index, Some(step)) => Ok(Matrix { mem, first: index[0], step }),
-                (_, _, None) => Err(cx.error("syntax", "expected a matrix, as `x[i step 32]`")),
+            let (mem, index, steps) = self.place(cx)?;
+            match steps[..] {
+                [step] => Ok(Matrix { mem, first: index[0], step }),
+                _ => Err(cx.error("syntax", "expected a matrix, as `x[i step 32]`")),
             }
         };
         let sum = Matrix { mem, first, step };
@@ -384,16 +386,57 @@ impl Reader {
         })))
     }
 
+    /// `a[0 step 4, 2]`.
+    fn fragment(&self, cx: &mut Cursor) -> Result<Fragment> {
+        let (mem, index, steps) = self.place(cx)?;
+        match steps[..] {
+            [along, down] => Ok(Fragment { mem, first: index[0], steps: [along, down] }),
+            _ => Err(cx.error("syntax", "expected a fragment, as `a[i step 4, 2]`")),
+        }
+    }
+
+    /// The rest of `a[0 step 4, 2] left of mma.m16n8k16.bf16= x[32*n] rows n` or of `acc[0 step 0, 2] mma.m16n8k16.bf16= fragments
+    /// a[0 step 4, 2] by b[0 step 2, 0]`.
+    fn fragments(&self, cx: &mut Cursor, own: Fragment) -> Result<Stmt> {
+        let side = Side::OPERANDS.into_iter().find(|side| cx.eat(side.name()));
+        if side.is_some() {
+            cx.expect("of")?;
+        }
+        let Some(by) = Reader::instruction(cx)? else {
+            return Err(cx.expected("an instruction for products of matrices"));
+        };
+        let Some(side) = side else {
+            cx.expect("fragments")?;
+            let left = self.fragment(cx)?;
+            cx.expect("by")?;
+            let right = self.fragment(cx)?;
+            return Ok(Stmt::Act(Act::FragmentProduct(FragmentProduct { by, sum: own, left, right })));
+        };
+        let (from, index, steps) = self.place(cx)?;
+        let ([first], []) = (&index[..], &steps[..]) else {
+            return Err(cx.error("syntax", "expected where rows begin, as `x[32*n] rows n`"));
+        };
+        let is_transposed = cx.eat("columns");
+        if !is_transposed {
+            cx.expect("rows")?;
+        }
+        let (first, row) = (*first, cx.sym()?);
+        let load = FragmentLoad { by, side, into: own, from, row, first, is_transposed };
+        Ok(Stmt::Act(Act::FragmentLoad(load)))
+    }
+
     /// `x[index] sum= %v if guards`, a [`Act::MulAdd`], [`Act::Dot`], [`Act::MatrixProduct`], [`Act::ArgStore`] or
     /// [`Act::Lanes`].
     fn store(&mut self, cx: &mut Cursor) -> Result<Stmt> {
         let atomic = cx.eat("atomic");
-        let (mem, index, step) = self.place(cx)?;
-        if !atomic && let Some(step) = step {
-            return self.matrix_product(cx, mem, index[0], step);
-        }
-        if step.is_some() {
-            return Err(cx.error("syntax", "expected an element, found a matrix"));
+        let (mem, index, steps) = self.place(cx)?;
+        match steps[..] {
+            [] => {}
+            [step] if !atomic => return self.matrix_product(cx, mem, index[0], step),
+            [along, down] if !atomic => {
+                return self.fragments(cx, Fragment { mem, first: index[0], steps: [along, down] });
+            }
+            _ => return Err(cx.error("syntax", "expected an element, found a matrix")),
         }
         if !atomic && let Some(by) = Reader::instruction(cx)? {
             return Ok(Stmt::Act(Act::Dot(Dot { by, mem, index, terms: self.terms(cx)? })));

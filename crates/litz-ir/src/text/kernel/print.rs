@@ -6,8 +6,8 @@ use litz_sym::Sym;
 
 use crate::ids::Id;
 use crate::kernel::{
-    Act, Dot, Element, Kernel, LaneReduction, Loop, LoopKind, Matrix, MatrixProduct, Mem, Op, Stmt, Swizzle,
-    Sync, Val, visit,
+    Act, Dot, Element, Fragment, FragmentLoad, FragmentProduct, Kernel, LaneReduction, Loop, LoopKind,
+    Matrix, MatrixProduct, Mem, Op, Stmt, Swizzle, Sync, Val, visit,
 };
 use crate::text::print::{
     Behind, Commas, Declaration, Guards, Indent, Name, Quoted, Shape, Sigil, commas, write_guards,
@@ -182,6 +182,23 @@ impl<'a> Printer<'a> {
                 f.write_str("\n")
             }
             Stmt::Act(Act::MatrixProduct(product)) => self.matrix_product(f, product, indent),
+            Stmt::Act(Act::FragmentLoad(FragmentLoad {
+                by,
+                side,
+                into,
+                from,
+                row,
+                first,
+                is_transposed,
+            })) => {
+                let (into, from) = (self.fragment(into), self.mem(*from));
+                let rows = if *is_transposed { "columns" } else { "rows" };
+                writeln!(f, "{indent}{into} {} of {}= {from}[{first}] {rows} {row}", side.name(), by.name)
+            }
+            Stmt::Act(Act::FragmentProduct(FragmentProduct { by, sum, left, right })) => {
+                let [sum, left, right] = [sum, left, right].map(|fragment| self.fragment(fragment));
+                writeln!(f, "{indent}{sum} {}= fragments {left} by {right}", by.name)
+            }
             Stmt::Act(Act::Copy { count, from, along, to, is_async }) => {
                 let (from, to) = (self.element(from), self.element(to));
                 let background = if *is_async { "async " } else { "" };
@@ -220,6 +237,11 @@ impl<'a> Printer<'a> {
     fn element(&self, Element { mem, index, guard }: &Element) -> impl Display {
         let mem = self.mem(*mem);
         fmt::from_fn(move |f| write!(f, "{mem}[{}]{}", Commas(index), Guards(guard)))
+    }
+
+    fn fragment(&self, Fragment { mem, first, steps }: &Fragment) -> impl Display {
+        let (mem, first, steps) = (self.mem(*mem), *first, *steps);
+        fmt::from_fn(move |f| write!(f, "{mem}[{first} step {}]", Commas(&steps)))
     }
 
     fn matrix_product(&self, f: &mut Formatter, product: &MatrixProduct, indent: Indent) -> fmt::Result {

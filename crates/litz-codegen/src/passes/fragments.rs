@@ -1,0 +1,292 @@
+//! Spreads what the threads of a GPU hold together over the threads: matrix instructions load and multiply fragments, and each thread has
+//! registers of its own.
+//!
+//! ```text
+//! register acc: f32[128]                        own acc: f32[4]
+//! warp w in 1 {                                 own acc_left: bf16[8]
+//!   mma mi in 16 {                              own acc_right: bf16[4]
+//!     mma mj in 8 {                             warp w in 1 {
+//!       mma mk in 16 {                  =>        acc_left[0 step 4, 2] left of mma.m16n8k16.bf16= x[32*n] rows n
+//!         %0 = load x[32*mi + mk]                 acc_right[0 step 2, 0] right of mma.m16n8k16.bf16= y[32*n] rows n
+//!         %1 = load y[32*mj + mk]                 acc[0 step 0, 2] mma.m16n8k16.bf16= fragments acc_left[0 step 4, 2] by ..
+//!         %2 = mul %0, %1                         lane l in 32 { unroll r in 2 { vector c in 2 by 2 { z[..] = acc[c + 2*r] } } }
+//!         acc[8*mi + mj] sum= %2                }
+//! ..
+//! ```
+//!
+//! An operand that lies in rows of 16 bytes in shared memory is loaded by all lanes together. Of any other one each lane computes its own
+//! elements, whatever that takes: guards, memory that others see, values of an own. Operands are loaded ahead of the written-out loops that
+//! repeat them: those of `n` rows and `m` columns of instructions once each, not `n*m` times.
+//!
+//! Points past the ends of rows and columns are multiplied as well, into sums that nobody reads. Those past the end of the reduced points
+//! would be added to what counts, so that one of two factors that are guarded there is zero, and the other one, too, since it may hold
+//! what is no number.
+
+mod operand;
+mod own;
+
+use super::Pass;
+use litz_ir::kernel::{
+    Act, Fragment, FragmentProduct, Kernel, Loop, LoopKind, Mem, MemData, Op, Space, Stmt, Val, position,
+};
+use litz_ir::loops::Axis;
+use litz_ir::target::{Gpu, Instruction, Level, Side, Target};
+use litz_ir::{Diag, Dtype, ReduceOp, ScalarOp};
+use litz_sym::{Expr, Facts, Rel, Sym};
+use operand::Operand;
+use std::collections::HashMap;
+
+/// The pass.
+pub const PASS: Pass = Pass { name: "fragments", run };
+
+/// Changes the loops and the memories.
+///
+/// # Errors
+/// `no-instruction`, where the points of `mma` loops fit none, and `no-fragments`, where elements that threads hold together are not spread
+/// over them by digits of an index.
+fn run(kernel: &mut Kernel, target: &Target) -> Result<(), Diag> {
+    let Target::Gpu(gpu) = target else { return Ok(()) };
+    // Instructions of warpgroups read shared memory themselves: kernels that have some stay as they are.
+    if has_warpgroups(&kernel.body, Level::Block) {
+        return Ok(());
+    }
+    let mut facts = kernel.facts.clone();
+    kernel.grid.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
+    let body = std::mem::take(&mut kernel.body);
+    let around = Around { facts: facts.clone(), level: Level::Block };
+    kernel.body = Products { kernel, gpu }.block(body, &around)?;
+    own::spread(kernel, facts)
+}
+
+/// The symbols by which fragments say where the elements of a lane are, until these are spread: the lane, pieces along the sum, rows of eight
+/// down, and neighbours in a piece.
+const PLACES: [&str; 4] = ["fragment.lane", "fragment.along", "fragment.down", "fragment.inner"];
+
+/// What is around statements.
+#[derive(Clone)]
+struct Around {
+    facts: Facts,
+    /// The innermost level.
+    level: Level,
+}
+
+impl Around {
+    fn inside(&self, inner: &Loop) -> Around {
+        let mut inside = self.clone();
+        inside.facts.declare_index(inner.var, inner.extent);
+        inside.level = inner.kind.level().unwrap_or(self.level);
+        inside
+    }
+}
+
+struct Products<'a> {
+    kernel: &'a mut Kernel,
+    gpu: &'a Gpu,
+}
+
+/// Loops that are written out around the loops of an instruction, which are around nothing else.
+struct Nest {
+    repeated: Vec<Axis>,
+    /// Rows, columns and reduced points.
+    points: [Axis; 3],
+    body: Vec<Stmt>,
+}
+
+impl Nest {
+    fn of(stmt: &Stmt) -> Option<Nest> {
+        let (mut repeated, mut points) = (Vec::new(), Vec::new());
+        let mut body = std::slice::from_ref(stmt);
+        while let [Stmt::Loop(Loop { kind, var, extent, body: inner })] = body {
+            let axis = Axis { var: *var, extent: *extent };
+            match kind {
+                LoopKind::Unroll if points.is_empty() => repeated.push(axis),
+                LoopKind::Mma => points.push(axis),
+                LoopKind::For
+                | LoopKind::Unroll
+                | LoopKind::Vector { .. }
+                | LoopKind::Pipeline { .. }
+                | LoopKind::Level(_)
+                | LoopKind::Chain => return None,
+            }
+            body = inner;
+        }
+        Some(Nest { repeated, points: points.try_into().ok()?, body: body.to_vec() })
+    }
+}
+
+/// What the points of an instruction add up.
+struct Sum {
+    mem: Mem,
+    index: Expr,
+    /// What has to hold for a point to be added.
+    guard: Vec<Rel>,
+    factors: [Val; 2],
+    /// What is computed for each point.
+    lets: HashMap<Val, Op>,
+}
+
+impl Sum {
+    fn of(body: &[Stmt]) -> Option<Sum> {
+        let mut lets = HashMap::new();
+        let (last, before) = body.split_last()?;
+        for stmt in before {
+            let Stmt::Act(Act::Let { val, op }) = stmt else { return None };
+            lets.insert(*val, op.clone());
+        }
+        let (mem, index, guard, factors) = match last {
+            Stmt::Act(Act::MulAdd { mem, index, factors, guard }) => (mem, index, guard, *factors),
+            Stmt::Act(Act::Store {
+                mem,
+                index,
+                value,
+                combine: Some(ReduceOp::Sum),
+                guard,
+                atomic: false,
+            }) => {
+                let Some(Op::Call(ScalarOp::Mul, factors)) = lets.get(value) else { return None };
+                (mem, index, guard, factors[..].try_into().ok()?)
+            }
+            _ => return None,
+        };
+        Some(Sum { mem: *mem, index: position(index), guard: guard.clone(), factors, lets })
+    }
+}
+
+impl Products<'_> {
+    fn block(&mut self, stmts: Vec<Stmt>, around: &Around) -> Result<Vec<Stmt>, Diag> {
+        let mut out = Vec::with_capacity(stmts.len());
+        for mut stmt in stmts {
+            if let Some(nest) = Nest::of(&stmt) {
+                out.extend(self.product(nest, around)?);
+                continue;
+            }
+            let inside = match &stmt {
+                Stmt::Loop(inner) => around.inside(inner),
+                Stmt::If { .. } | Stmt::Act(_) => around.clone(),
+            };
+            for block in stmt.blocks_mut() {
+                *block = self.block(std::mem::take(block), &inside)?;
+            }
+            out.push(stmt);
+        }
+        Ok(out)
+    }
+
+    fn refused(&self, slug: &'static str, why: impl std::fmt::Display) -> Diag {
+        Diag::new(slug, format!("kernel @{}: {why}", self.kernel.name))
+    }
+
+    /// The loads of both operands, and the instructions.
+    fn product(&mut self, nest: Nest, around: &Around) -> Result<Vec<Stmt>, Diag> {
+        let Nest { repeated, points, body } = nest;
+        let misfit = |this: &Self, why: &str| {
+            this.refused("no-instruction", format_args!("loop {}: {why}", points[0].var))
+        };
+        let sum =
+            Sum::of(&body).ok_or_else(|| misfit(self, "its points are not products that are added up"))?;
+        let mut around = around.clone();
+        repeated.iter().chain(&points).for_each(|axis| around.facts.declare_index(axis.var, axis.extent));
+        let [dtype, other] = sum.factors.map(|factor| self.source(&sum.lets, factor));
+        let shape = points.map(|axis| axis.extent.as_int().unwrap_or(0));
+        let by = (dtype == other).then(|| self.gpu.instruction(around.level, dtype, shape)).flatten();
+        let by = by.filter(|by| !by.rounds && around.level == Level::Warp);
+        let by = by.ok_or_else(|| misfit(self, "no instruction of a warp takes its points"))?;
+        let [row, column, _] = points.map(|axis| axis.var);
+        let mut factors = sum.factors;
+        if self.varies(&sum.lets, factors[0], column) {
+            factors.reverse();
+        }
+        let [left, right] = factors;
+        if self.varies(&sum.lets, left, column) || self.varies(&sum.lets, right, row) {
+            return Err(misfit(self, "one factor varies along rows, the other one along columns"));
+        }
+        let operands = [(Side::Left, left), (Side::Right, right)]
+            .map(|(side, factor)| self.operand(by, side, &points, (&sum, factor)));
+        let [left, right] = operands;
+        let (left, right) = (left?, right?);
+        // Loops that both operands depend on stay around all.
+        let is_of = |operand: &Operand, axis: &Axis| operand.varies(axis.var);
+        let shared = repeated.iter().take_while(|axis| is_of(&left, axis) && is_of(&right, axis)).count();
+        let (outer, inner) = repeated.split_at(shared);
+        let mut out = Vec::new();
+        let fragments = [left, right].map(|operand| {
+            let own: Vec<Axis> = inner.iter().copied().filter(|axis| operand.varies(axis.var)).collect();
+            self.loaded(by, operand, (&sum, &own), &around, &mut out)
+        });
+        let [lane, along, down, beside] = PLACES.map(|name| Expr::sym(Sym::new(name)));
+        let at = Side::Sums.of_lane(by, lane, [along, down, beside]);
+        let value = |sym: Sym| if sym == row { Some(at[0]) } else { (sym == column).then_some(at[1]) };
+        let first = places(&around.facts, Side::Sums, by).simplify(sum.index.subst(&value));
+        let [left, right] = fragments;
+        let sums = Fragment { mem: sum.mem, first, steps: [Expr::zero(), Expr::zero()] };
+        let product = FragmentProduct { by, sum: sums, left, right };
+        out.push(nested(inner, vec![Stmt::Act(Act::FragmentProduct(product))]).remove(0));
+        Ok(nested(outer, out))
+    }
+
+    /// The type in memory of what a value is: that of what it is loaded from, or rounded to.
+    fn source(&self, lets: &HashMap<Val, Op>, val: Val) -> Dtype {
+        match lets.get(&val) {
+            Some(Op::Load { mem, .. }) => self.kernel.mems[*mem].dtype,
+            Some(Op::Round(dtype, _)) => *dtype,
+            Some(Op::Cast(from)) => self.source(lets, *from),
+            _ => self.kernel.vals[val],
+        }
+    }
+
+    /// Whether what a value is computed from depends on a variable.
+    fn varies(&self, lets: &HashMap<Val, Op>, val: Val, var: Sym) -> bool {
+        let Some(op) = lets.get(&val) else { return false };
+        let mut varies = false;
+        op.each_part(&mut |part| {
+            varies |= match part {
+                litz_ir::kernel::Part::Access { index, .. } => index.iter().any(|at| at.has_sym(var)),
+                litz_ir::kernel::Part::Val(from) => self.varies(lets, *from, var),
+                litz_ir::kernel::Part::Expr(e) => e.has_sym(var),
+                litz_ir::kernel::Part::Rel(rel) => rel.lhs.has_sym(var) || rel.rhs.has_sym(var),
+            }
+        });
+        varies
+    }
+
+    /// Memory for a fragment, under a name that nothing else has: of so many elements a lane, those of one behind each other.
+    fn memory(&mut self, of: Mem, side: Side, dtype: Dtype, elements: Expr) -> Mem {
+        let base = format!("{}_{}", self.kernel.mems[of].name, side.name());
+        let is_taken = |name: &str| self.kernel.mems.values().any(|mem| mem.name == name);
+        let mut name = base.clone();
+        let mut number = 1;
+        while is_taken(&name) {
+            name = format!("{base}_{number}");
+            number += 1;
+        }
+        let extent = elements * i64::from(Gpu::LANES);
+        self.kernel.mems.push(MemData::flat(name, dtype, extent, Space::Register))
+    }
+}
+
+/// Whether there are loops of an instruction that a warpgroup runs.
+fn has_warpgroups(stmts: &[Stmt], level: Level) -> bool {
+    stmts.iter().any(|stmt| match stmt {
+        Stmt::Loop(Loop { kind: LoopKind::Mma, .. }) => level == Level::Warpgroup,
+        Stmt::Loop(Loop { kind, body, .. }) => has_warpgroups(body, kind.level().unwrap_or(level)),
+        Stmt::If { then, other, .. } => has_warpgroups(then, level) || has_warpgroups(other, level),
+        Stmt::Act(_) => false,
+    })
+}
+
+/// What is known of where the elements of a lane are.
+fn places(facts: &Facts, side: Side, by: &Instruction) -> Facts {
+    let mut facts = facts.clone();
+    let [along, down, inner] = side.pieces(by);
+    for (name, extent) in PLACES.into_iter().zip([i64::from(Gpu::LANES), along, down, inner]) {
+        facts.declare_index(Sym::new(name), Expr::int(extent));
+    }
+    facts
+}
+
+/// Statements in loops that are written out.
+fn nested(loops: &[Axis], body: Vec<Stmt>) -> Vec<Stmt> {
+    loops.iter().rev().fold(body, |body, &Axis { var, extent }| {
+        vec![Stmt::Loop(Loop { kind: LoopKind::Unroll, var, extent, body })]
+    })
+}

@@ -1,0 +1,291 @@
+//! Runs what threads do with memory that each has of its own, and the instructions of warps on it.
+
+use litz_ir::kernel::{Fragment, FragmentLoad, FragmentProduct, Space};
+use litz_ir::target::{Gpu, Instruction, Side};
+use litz_ir::{Dtype, ScalarOp};
+use litz_sym::Expr;
+
+use super::code::{Lanes, Memory};
+use super::races::Touch;
+use super::run::{Fault, Machine};
+use super::scalar::{ScalarFn, function};
+use super::threads::{BLOCK, ThreadRange};
+use crate::formula::Formula;
+use crate::number::{Bits, cast};
+
+/// What a lane has of a matrix: row or column, column or reduced point, and where it is from the first element of the fragment.
+type Piece = ([i64; 2], i64);
+
+/// A fragment, resolved.
+pub(super) struct OwnFragment {
+    pub(super) mem: usize,
+    pub(super) first: Formula,
+    dtype: Dtype,
+    /// For each lane, its elements.
+    pieces: Vec<Vec<Piece>>,
+}
+
+/// A load of a fragment, resolved.
+pub(super) struct LoadOfFragment {
+    pub(super) into: OwnFragment,
+    pub(super) from: usize,
+    /// The symbol of the rows, and where each begins.
+    row: usize,
+    first: Formula,
+    is_transposed: bool,
+    side: Side,
+}
+
+/// A product of fragments, resolved.
+pub(super) struct ProductOfFragments {
+    pub(super) sum: OwnFragment,
+    pub(super) left: OwnFragment,
+    pub(super) right: OwnFragment,
+    /// Rows, columns and reduced points.
+    pub(super) shape: [i64; 3],
+    multiply: ScalarFn,
+    add: ScalarFn,
+}
+
+impl OwnFragment {
+    /// None where its pieces lie at distances that are no numbers.
+    pub(super) fn new(
+        (side, fragment): (Side, &Fragment),
+        by: &Instruction,
+        dtype: Dtype,
+        first: Formula,
+    ) -> Option<OwnFragment> {
+        let [along, down, inner] = side.pieces(by);
+        let steps = [fragment.steps[0].as_int()?, fragment.steps[1].as_int()?];
+        let mut pieces = Vec::new();
+        for lane in 0..i64::from(Gpu::LANES) {
+            let mut own = Vec::new();
+            for at in 0..along * down * inner {
+                let [p, q, r] = [at / (down * inner), at / inner % down, at % inner];
+                let place = side.of_lane(by, Expr::int(lane), [p, q, r].map(Expr::int));
+                own.push(([place[0].as_int()?, place[1].as_int()?], steps[0] * p + steps[1] * q + r));
+            }
+            pieces.push(own);
+        }
+        Some(OwnFragment { mem: fragment.mem.0 as usize, first, dtype, pieces })
+    }
+}
+
+impl LoadOfFragment {
+    pub(super) fn new(load: &FragmentLoad, into: OwnFragment, row: usize, first: Formula) -> LoadOfFragment {
+        let FragmentLoad { from, side, is_transposed, .. } = load;
+        LoadOfFragment { into, from: from.0 as usize, row, first, is_transposed: *is_transposed, side: *side }
+    }
+}
+
+impl ProductOfFragments {
+    /// None where the sums are of a type without sums and products.
+    pub(super) fn new(product: &FragmentProduct, [sum, left, right]: [OwnFragment; 3]) -> Option<Self> {
+        let of = |op| function(op, product.by.sums);
+        let (multiply, add) = (of(ScalarOp::Mul)?, of(ScalarOp::Add)?);
+        Some(ProductOfFragments { sum, left, right, shape: product.by.shape(), multiply, add })
+    }
+}
+
+impl Memory {
+    /// Whether each thread has one.
+    pub(super) fn is_own(&self) -> bool {
+        self.space == Space::Own
+    }
+}
+
+impl Machine<'_, '_> {
+    /// Where the memory of a thread begins, counted in memories.
+    fn slot(&self, thread: u32) -> usize {
+        let [thread, own] = [thread, self.state.here.own.first].map(|at| at as usize);
+        let (at, block) = (thread - own, BLOCK as usize);
+        at / block * self.state.threads + at % block
+    }
+
+    /// The threads that run what is next, of those that there are.
+    fn present(&self) -> Vec<u32> {
+        let (here, threads) = (self.state.here.current(), self.state.threads as u32);
+        let mut present = Vec::new();
+        for block in here.blocks(self.state.blocks) {
+            let all = ThreadRange::of_block(block);
+            let range = here.meet(ThreadRange { first: all.first, end: all.first + threads });
+            present.extend(range.first..range.end);
+        }
+        present
+    }
+
+    fn own_place(&self, mem: usize, index: i64, thread: u32) -> Result<(usize, usize), Fault> {
+        let extent = self.state.extents[mem];
+        let size = self.code.mems[mem].dtype.size();
+        match usize::try_from(index) {
+            Ok(at) if at < extent => Ok(((self.slot(thread) * extent + at) * size, size)),
+            _ => Err(Fault::OutOfRange { mem, index, extent }),
+        }
+    }
+
+    fn load_of(&self, mem: usize, index: i64, thread: u32) -> Result<Bits, Fault> {
+        let (at, size) = self.own_place(mem, index, thread)?;
+        Ok(self.read_at(mem, at, size))
+    }
+
+    fn store_of(&mut self, mem: usize, index: i64, thread: u32, bits: Bits) -> Result<(), Fault> {
+        let (at, size) = self.own_place(mem, index, thread)?;
+        self.write_at(mem, at, size, bits);
+        Ok(())
+    }
+
+    /// What the threads around have at an index, each its own.
+    ///
+    /// # Errors
+    /// Where they have different elements: it is not one value.
+    pub(super) fn load_own(&self, mem: usize, index: i64) -> Result<Bits, Fault> {
+        let mut all = self.present().into_iter().map(|thread| self.load_of(mem, index, thread));
+        let first = all.next().unwrap_or(Err(Fault::NoValue))?;
+        for other in all {
+            if other? != first {
+                let index = usize::try_from(index).unwrap_or(usize::MAX);
+                return Err(Fault::Threads { mem, index, accesses: Box::new([None, None]) });
+            }
+        }
+        Ok(first)
+    }
+
+    /// Each of the threads around stores to its own element.
+    pub(super) fn store_own(&mut self, mem: usize, index: i64, bits: Bits) -> Result<(), Fault> {
+        self.present().into_iter().try_for_each(|thread| self.store_of(mem, index, thread, bits))
+    }
+
+    /// The lanes of a warp: none where what comes here is no warp.
+    fn warp(&self) -> Result<Vec<u32>, Fault> {
+        let range = self.state.here.current();
+        if range.end - range.first == Gpu::LANES {
+            Ok((range.first..range.end).collect())
+        } else {
+            Err(Fault::NoValue)
+        }
+    }
+
+    pub(super) fn load_fragment(&mut self, load: &LoadOfFragment) -> Result<(), Fault> {
+        let LoadOfFragment { into, from, row, first, is_transposed, side } = load;
+        let to = self.index(&into.first)?;
+        for (lane, thread) in self.warp()?.into_iter().enumerate() {
+            for &([across, point], place) in &into.pieces[lane] {
+                let [own_row, beside] = if *is_transposed { [point, across] } else { [across, point] };
+                self.state.symbols[*row] = own_row;
+                let index = self.index(first)? + beside;
+                // Rows of 16 bytes are served eight at a time.
+                let at = if *side == Side::Left { [own_row, 0, beside] } else { [0, own_row, beside] };
+                let bits = self.load_for(*from, index, at)?;
+                self.store_of(into.mem, to + place, thread, bits)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// An element that an instruction of the warp loads for a row and a reduced point.
+    fn load_for(&mut self, mem: usize, index: i64, at: [i64; 3]) -> Result<Bits, Fault> {
+        for (side, at) in at.into_iter().enumerate() {
+            self.state.here.place(side, Some(at));
+        }
+        let bits = self.load_as(Touch::Exchange, mem, index);
+        (0..3).for_each(|side| self.state.here.place(side, None));
+        bits
+    }
+
+    pub(super) fn multiply_fragments(&mut self, product: &ProductOfFragments) -> Result<(), Fault> {
+        let ProductOfFragments { sum, left, right, shape: [rows, columns, depth], multiply, add } = product;
+        let warp = self.warp()?;
+        let collect =
+            |machine: &Self, own: &OwnFragment, width: i64, height: i64| -> Result<Vec<Bits>, Fault> {
+                let mut matrix = vec![0; (height * width) as usize];
+                let first = machine.index(&own.first)?;
+                for (&thread, pieces) in warp.iter().zip(&own.pieces) {
+                    for &([row, column], place) in pieces {
+                        let bits = machine.load_of(own.mem, first + place, thread)?;
+                        matrix[(row * width + column) as usize] = cast(own.dtype, sum.dtype, bits);
+                    }
+                }
+                Ok(matrix)
+            };
+        let (a, b) = (collect(self, left, *depth, *rows)?, collect(self, right, *depth, *columns)?);
+        let mut sums = collect(self, sum, *columns, *rows)?;
+        for (at, total) in sums.iter_mut().enumerate() {
+            let (row, column) = (at as i64 / columns, at as i64 % columns);
+            for k in 0..*depth {
+                let term = multiply(a[(row * depth + k) as usize], b[(column * depth + k) as usize], 0);
+                *total = add(*total, term, 0);
+            }
+        }
+        let first = self.index(&sum.first)?;
+        for (&thread, pieces) in warp.iter().zip(&sum.pieces) {
+            for &([row, column], place) in pieces {
+                self.store_of(sum.mem, first + place, thread, sums[(row * columns + column) as usize])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Combines what neighbouring lanes have, each in an element of its own, and gives each of them the result; the first one alone stores
+    /// to what others see.
+    pub(super) fn own_lanes(&mut self, reduction: &Lanes) -> Result<(), Fault> {
+        let Lanes { into, from, positions, .. } = reduction;
+        let (at, first) = (self.position(into)?, self.position(from)?);
+        let is_own = self.code.mems[into.mem].is_own();
+        let warp = self.warp()?;
+        for lanes in warp.chunks(reduction.lanes) {
+            let mut parts = Vec::new();
+            for &lane in lanes {
+                let position = positions.map(|[_, places]| self.load_of(places, first, lane)).transpose()?;
+                parts.push((self.load_of(from.mem, first, lane)?, position.unwrap_or(0) as i64));
+            }
+            let total = reduction.total(&parts);
+            for &lane in lanes {
+                let here = if is_own { Some(lane) } else { None };
+                self.combine_lane(reduction, at, here, total)?;
+                if !is_own {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn combine_lane(
+        &mut self,
+        reduction: &Lanes,
+        index: i64,
+        lane: Option<u32>,
+        total: (Bits, i64),
+    ) -> Result<(), Fault> {
+        let Lanes { into, positions, ty, .. } = reduction;
+        let at = positions.map(|[at, _]| at);
+        let mut load = |mem: usize| match lane {
+            Some(lane) => self.load_of(mem, index, lane),
+            None => self.load_as(Touch::Fetch, mem, index),
+        };
+        let old = cast(into.dtype, *ty, load(into.mem)?);
+        let old_position = at.map(&mut load).transpose()?.unwrap_or(0) as i64;
+        let (value, position) = reduction.combined((old, old_position), total);
+        let mut store = |mem: usize, bits: Bits| match lane {
+            Some(lane) => self.store_of(mem, index, lane, bits),
+            None => self.store(mem, index, bits),
+        };
+        store(into.mem, cast(*ty, into.dtype, value))?;
+        at.map_or(Ok(()), |at| store(at, Bits::from(position as u64)))
+    }
+
+    /// Threads and blocks that a point has memory for.
+    pub(super) fn make_own(&mut self, threads: u32, blocks: usize) -> Result<(), Fault> {
+        let threads = threads.next_multiple_of(Gpu::LANES) as usize;
+        (self.state.threads, self.state.blocks) = (threads, blocks.max(1));
+        let count = threads.checked_mul(self.state.blocks).ok_or(Fault::NoValue)?;
+        for (at, mem) in self.code.mems.iter().enumerate().filter(|(_, mem)| mem.is_own()) {
+            let bytes = self.state.extents[at].checked_mul(mem.dtype.size());
+            let bytes = bytes.and_then(|bytes| bytes.checked_mul(count)).ok_or(Fault::NoValue)?;
+            let local = &mut self.state.locals[at - self.code.params];
+            local.clear();
+            local.resize(bytes, 0xff);
+        }
+        Ok(())
+    }
+}
