@@ -6,6 +6,7 @@
 
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Inst, InstOp, Loops, Nest};
+use litz_ir::target::Instruction;
 use litz_ir::{Dtype, ReduceOp, ScalarOp};
 use litz_sym::{Expr, Facts, Sym};
 
@@ -39,6 +40,9 @@ pub struct Contraction {
     /// Whether both factors are these loads, converted perhaps, and not expressions of what is loaded.
     pub is_plain: bool,
 }
+
+/// The matrix instruction for products of a type, if there is one.
+pub type Mma<'a> = &'a dyn Fn(Dtype) -> Option<&'static Instruction>;
 
 /// A contraction, and the axis of N that vectors run along.
 #[derive(Clone, PartialEq, Debug)]
@@ -149,13 +153,13 @@ impl Contraction {
     }
 
     /// The contraction that a nest is, with columns that are contiguous in the right operand in aligned runs of `width`, or
-    /// groups of whose terms are, as matrix instructions take them. `group` says how many terms these take of operands of
-    /// a type, and `suits` which axes may be columns.
+    /// groups of whose terms are, as matrix instructions take them. `mma` is the instruction for operands of a type, and
+    /// `suits` says which axes may be columns.
     pub fn by_operand(
         loops: &Loops,
         nest: &Nest,
         width: u32,
-        group: &dyn Fn(Dtype) -> Option<u32>,
+        mma: Mma<'_>,
         suits: impl Fn(&Axis) -> bool,
     ) -> Option<Columns> {
         let both = Contraction::of(loops, nest)?;
@@ -169,7 +173,7 @@ impl Contraction {
                     if stride_in_runs(place, axis.var, width, &facts) == Stride::Unit {
                         return Some((axis, None));
                     }
-                    let grouped = contraction.grouped(loops, nest, axis.var, (width, group), &facts)?;
+                    let grouped = contraction.grouped(loops, nest, axis.var, (width, mma), &facts)?;
                     Some((axis, Some(grouped)))
                 });
             if let Some((column, grouped)) = found {
@@ -179,10 +183,17 @@ impl Contraction {
         None
     }
 
-    /// Whether both operands are of that type as they lie in memory, so that matrix instructions can take them.
-    pub fn is_of(&self, loops: &Loops, nest: &Nest, dtype: Dtype) -> bool {
-        let is_of = |at: usize| matches!(nest.body[at].op, InstOp::Load { buf, .. } if loops.bufs[buf].dtype == dtype);
-        self.is_plain && is_of(self.lhs) && is_of(self.rhs)
+    /// Whether a matrix instruction adds up these products: both operands are of its type as they lie in memory, and are
+    /// converted, multiplied and summed in the type of its sums.
+    pub fn is_of(&self, loops: &Loops, nest: &Nest, by: &Instruction) -> bool {
+        let is_of = |at: usize| matches!(nest.body[at].op, InstOp::Load { buf, .. } if loops.bufs[buf].dtype == by.dtype);
+        let is_exact = |inst: &Inst| {
+            let computes =
+                matches!(inst.op, InstOp::Cast(_) | InstOp::Op(ScalarOp::Mul, _) | InstOp::Reduce(..));
+            !computes || inst.ty == by.sums
+        };
+        let end = nest.body.iter().position(|inst| inst.op.is_reduction()).unwrap_or(0);
+        self.is_plain && is_of(self.lhs) && is_of(self.rhs) && nest.body[..=end].iter().all(is_exact)
     }
 
     /// The reduced axis of which each column within a run holds a group of neighbours, as large as the matrix instructions
@@ -192,15 +203,15 @@ impl Contraction {
         loops: &Loops,
         nest: &Nest,
         column: Sym,
-        (width, group): (u32, &dyn Fn(Dtype) -> Option<u32>),
+        (width, mma): (u32, Mma<'_>),
         facts: &Facts,
     ) -> Option<Sym> {
         let place = |at: usize| nest.body[at].op.element().map(|(buf, index)| loops.place(nest, buf, index));
         let (a, b) = (place(self.lhs)?, place(self.rhs)?);
         let (right, _) = nest.body[self.rhs].op.element()?;
         let dtype = loops.bufs[right].dtype;
-        let group = group(dtype).filter(|_| self.is_of(loops, nest, dtype))?;
-        let (width, group) = (i64::from(width), i64::from(group));
+        let by = mma(dtype).filter(|by| self.is_of(loops, nest, by))?;
+        let (width, group) = (i64::from(width), i64::from(by.group));
         let [tile, lane, number, element] = ["tile", "lane", "group", "element"].map(Sym::new);
         let mut facts = facts.clone();
         facts.declare_index(lane, Expr::int(width));

@@ -141,6 +141,7 @@ fn cpu_target(isa: Isa) -> CpuTarget {
         Isa::Sse2 => CpuTarget::baseline(),
         Isa::Avx2 => CpuTarget::avx2(),
         Isa::Avx512 => CpuTarget::avx512(),
+        Isa::Avx512Vnni => CpuTarget::avx512_vnni(),
         Isa::Avx512Bf16 => CpuTarget::avx512_bf16(),
         Isa::Avx512Amx => CpuTarget::amx(),
         Isa::Neon => CpuTarget::aarch64(),
@@ -153,7 +154,8 @@ fn isa_of(cpu: &CpuTarget) -> Isa {
         llvm::Isa::Baseline => Isa::Sse2,
         llvm::Isa::Avx2 => Isa::Avx2,
         llvm::Isa::Neon => Isa::Neon,
-        llvm::Isa::Avx512 if !cpu.has("avx512bf16") => Isa::Avx512,
+        llvm::Isa::Avx512 if !cpu.has("avx512vnni") => Isa::Avx512,
+        llvm::Isa::Avx512 if !cpu.has("avx512bf16") => Isa::Avx512Vnni,
         llvm::Isa::Avx512 if !cpu.has("amx-bf16") => Isa::Avx512Bf16,
         llvm::Isa::Avx512 => Isa::Avx512Amx,
     }

@@ -112,9 +112,15 @@ impl CpuTarget {
         CpuTarget::fixed(X86_TRIPLE, "x86-64-v4", features, Isa::Avx512)
     }
 
-    /// As [`CpuTarget::avx512`], with dot products of bf16.
-    pub fn avx512_bf16() -> CpuTarget {
+    /// As [`CpuTarget::avx512`], with dot products of bytes.
+    pub fn avx512_vnni() -> CpuTarget {
         let CpuTarget { features, .. } = CpuTarget::avx512();
+        CpuTarget::fixed(X86_TRIPLE, "x86-64-v4", features + ",+avx512vnni", Isa::Avx512)
+    }
+
+    /// As [`CpuTarget::avx512_vnni`], with dot products of bf16.
+    pub fn avx512_bf16() -> CpuTarget {
+        let CpuTarget { features, .. } = CpuTarget::avx512_vnni();
         CpuTarget::fixed(X86_TRIPLE, "x86-64-v4", features + ",+avx512bf16", Isa::Avx512)
     }
 

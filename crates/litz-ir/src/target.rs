@@ -171,7 +171,9 @@ pub enum Isa {
     Avx2,
     /// x86-64-v4: AVX-512 F, BW, CD, DQ and VL.
     Avx512,
-    /// As [`Isa::Avx512`], with dot products of bf16.
+    /// As [`Isa::Avx512`], with dot products of bytes (VNNI).
+    Avx512Vnni,
+    /// As [`Isa::Avx512Vnni`], with dot products of bf16.
     Avx512Bf16,
     /// As [`Isa::Avx512Bf16`], with products of bf16 matrices in tile registers.
     Avx512Amx,
@@ -205,7 +207,7 @@ pub struct Instruction {
 impl Instruction {
     /// The one that takes several reduced points at once and has that name, of all targets.
     pub fn mma(name: &str) -> Option<&'static Instruction> {
-        let all = [&DOT_BF16, &TILE_BF16].into_iter().chain(&gpu::INSTRUCTIONS);
+        let all = [&DOT_S8, &DOT_BF16, &TILE_BF16].into_iter().chain(&gpu::INSTRUCTIONS);
         all.into_iter().find(|instruction| instruction.name == name)
     }
 
@@ -220,9 +222,17 @@ impl Instruction {
     }
 }
 
-/// One of a CPU, with sums in f32.
+/// The type of the sums of products of a type.
+const fn sums_of(dtype: Dtype) -> Dtype {
+    if matches!(dtype, Dtype::I8 | Dtype::U8) {
+        return Dtype::I32;
+    }
+    if matches!(dtype, Dtype::F64) { Dtype::F64 } else { Dtype::F32 }
+}
+
+/// One of a CPU.
 const fn cpu(name: &'static str, dtype: Dtype, [rows, columns, depth, group]: [u32; 4]) -> Instruction {
-    Instruction { name, dtype, sums: Dtype::F32, rows, columns, depth, group, rounds: false }
+    Instruction { name, dtype, sums: sums_of(dtype), rows, columns, depth, group, rounds: false }
 }
 
 const fn fma(columns: u32) -> Instruction {
@@ -236,12 +246,16 @@ const FMA_8: Instruction = fma(8);
 const FMA_16: Instruction = fma(16);
 /// `vdpbf16ps`: two terms of a sum in each of 16 lanes.
 const DOT_BF16: Instruction = cpu("dot.bf16.2", Dtype::BF16, [1, 16, 2, 2]);
+/// `vpdpbusd`: four terms of a sum in each of 16 lanes. It takes one operand without sign, which is made up for once for each
+/// eight terms.
+const DOT_S8: Instruction = cpu("dot.s8.8", Dtype::I8, [1, 16, 8, 4]);
 /// `tdpbf16ps`: whole tile registers.
 const TILE_BF16: Instruction = cpu("amx.tdpbf16ps", Dtype::BF16, [16, 16, 32, 2]);
 
 impl Isa {
     /// Every instruction set.
-    pub const ALL: [Isa; 6] = [Isa::Sse2, Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16, Isa::Avx512Amx, Isa::Neon];
+    pub const ALL: [Isa; 7] =
+        [Isa::Sse2, Isa::Avx2, Isa::Avx512, Isa::Avx512Vnni, Isa::Avx512Bf16, Isa::Avx512Amx, Isa::Neon];
 
     /// The name in a target's text.
     pub fn name(self) -> &'static str {
@@ -249,6 +263,7 @@ impl Isa {
             Isa::Sse2 => "sse2",
             Isa::Avx2 => "avx2",
             Isa::Avx512 => "avx512",
+            Isa::Avx512Vnni => "avx512-vnni",
             Isa::Avx512Bf16 => "avx512-bf16",
             Isa::Avx512Amx => "avx512-amx",
             Isa::Neon => "neon",
@@ -260,7 +275,7 @@ impl Isa {
         match self {
             Isa::Sse2 | Isa::Neon => 16,
             Isa::Avx2 => 32,
-            Isa::Avx512 | Isa::Avx512Bf16 | Isa::Avx512Amx => 64,
+            Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Avx512Amx => 64,
         }
     }
 
@@ -268,7 +283,7 @@ impl Isa {
     pub fn vector_registers(self) -> u32 {
         match self {
             Isa::Sse2 | Isa::Avx2 => 16,
-            Isa::Avx512 | Isa::Avx512Bf16 | Isa::Avx512Amx | Isa::Neon => 32,
+            Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Avx512Amx | Isa::Neon => 32,
         }
     }
 
@@ -279,8 +294,9 @@ impl Isa {
             Isa::Neon => &[FMA_4],
             Isa::Avx2 => &[FMA_8],
             Isa::Avx512 => &[FMA_16, LOOKUP_16],
-            Isa::Avx512Bf16 => &[DOT_BF16, FMA_16, LOOKUP_16],
-            Isa::Avx512Amx => &[TILE_BF16, DOT_BF16, FMA_16, LOOKUP_16],
+            Isa::Avx512Vnni => &[DOT_S8, FMA_16, LOOKUP_16],
+            Isa::Avx512Bf16 => &[DOT_BF16, DOT_S8, FMA_16, LOOKUP_16],
+            Isa::Avx512Amx => &[TILE_BF16, DOT_BF16, DOT_S8, FMA_16, LOOKUP_16],
         }
     }
 
@@ -378,10 +394,15 @@ impl Target {
         }
     }
 
+    /// The instruction that does most of those for products of a type that take several reduced points at once, if there are any.
+    pub fn mma(&self, dtype: Dtype) -> Option<&'static Instruction> {
+        mma_of(self.instructions(), dtype).next()
+    }
+
     /// How many neighbouring reduced points the instructions for products of a type take together, if it has any: see
     /// [`Instruction::group`].
     pub fn group(&self, dtype: Dtype) -> Option<u32> {
-        mma_of(self.instructions(), dtype).next().map(|instruction| instruction.group)
+        self.mma(dtype).map(|instruction| instruction.group)
     }
 
     /// Whether an instruction takes several rows of a left operand of that type at once.
@@ -444,9 +465,9 @@ impl Cpu {
         ((i64::from(self.isa.vector_registers()) - vectors - 2) / vectors).max(1)
     }
 
-    /// As [`Target::group`].
-    pub fn group(&self, dtype: Dtype) -> Option<u32> {
-        Target::Cpu(*self).group(dtype)
+    /// As [`Target::mma`].
+    pub fn mma(&self, dtype: Dtype) -> Option<&'static Instruction> {
+        Target::Cpu(*self).mma(dtype)
     }
 
     fn memories(&self) -> [Memory; 2] {
@@ -839,8 +860,10 @@ mod tests {
             }
             assert_eq!(target.instruction("fma").is_none(), isa == Isa::Sse2);
             let has = |instruction: &&Instruction| target.instructions().contains(instruction);
-            let (dot, tile) = (has(&&DOT_BF16), has(&&TILE_BF16));
+            let (dot, tile, bytes) = (has(&&DOT_BF16), has(&&TILE_BF16), has(&&DOT_S8));
             assert_eq!(target.group(Dtype::BF16), dot.then_some(2), "{}", isa.name());
+            assert_eq!(target.group(Dtype::I8), bytes.then_some(4), "{}", isa.name());
+            assert!(bytes || !dot, "{}: each has what those before it have", isa.name());
             assert_eq!((target.takes_rows(Dtype::BF16), target.group(Dtype::F32)), (tile, None));
             assert_eq!(target.table_entries(), has(&&LOOKUP_16).then_some(16));
             assert_eq!(
@@ -853,7 +876,7 @@ mod tests {
         }
         assert_eq!(
             Isa::Avx512Amx.mma().map(|mma| mma.name).collect::<Vec<_>>(),
-            ["amx.tdpbf16ps", "dot.bf16.2"]
+            ["amx.tdpbf16ps", "dot.bf16.2", "dot.s8.8"]
         );
     }
 }

@@ -322,8 +322,8 @@ impl Search<'_> {
             Stmt::Act(Act::MulAdd { mem, index, factors: [a, _], .. }) => {
                 (*mem, None, index, ReduceOp::Sum, self.kernel.vals[*a], false)
             }
-            Stmt::Act(Act::Dot(Dot { mem, index, .. })) => {
-                (*mem, None, index, ReduceOp::Sum, Dtype::F32, false)
+            Stmt::Act(Act::Dot(Dot { by, mem, index, .. })) => {
+                (*mem, None, index, ReduceOp::Sum, by.sums, false)
             }
             Stmt::Act(Act::ArgStore { max, best, at, index, value, .. }) => {
                 let op = if *max { ReduceOp::Max } else { ReduceOp::Min };

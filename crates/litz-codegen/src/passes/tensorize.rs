@@ -18,7 +18,7 @@ use litz_ir::kernel::{
 };
 use litz_ir::loops::Axis;
 use litz_ir::target::{Instruction, Level, Target};
-use litz_ir::{Diag, Dtype, Scalar};
+use litz_ir::{Diag, Dtype, ReduceOp, Scalar, ScalarOp};
 use litz_sym::{Expr, Facts, Known, Rel, Sym};
 
 /// The pass.
@@ -142,55 +142,85 @@ impl Tensorizer<'_> {
 
     /// The products that a body adds up, if it does nothing else.
     fn products(&self, body: &[Stmt]) -> Result<Products, Misfit> {
-        let [
-            Stmt::Act(Act::Let {
-                val: a,
-                op: Op::Load { mem: x, index: at_x, guard: guard_x, other: other_x },
-            }),
-            Stmt::Act(Act::Let {
-                val: b,
-                op: Op::Load { mem: y, index: at_y, guard: guard_y, other: other_y },
-            }),
-            Stmt::Act(Act::MulAdd { mem, index, factors, guard }),
-        ] = body
-        else {
+        let defined = |val: Val| {
+            body.iter().find_map(|stmt| match stmt {
+                Stmt::Act(Act::Let { val: own, op }) if *own == val => Some(op),
+                Stmt::Act(_) | Stmt::Loop(_) | Stmt::If { .. } => None,
+            })
+        };
+        let (last, lets) = body.split_last().ok_or("its body is empty")?;
+        let is_let = |stmt: &Stmt| matches!(stmt, Stmt::Act(Act::Let { .. }));
+        let sum = match last {
+            Stmt::Act(Act::MulAdd { mem, index, factors, guard }) => Some((*mem, index, *factors, guard)),
+            Stmt::Act(Act::Store {
+                mem,
+                index,
+                value,
+                combine: Some(ReduceOp::Sum),
+                guard,
+                atomic: false,
+            }) => match defined(*value) {
+                Some(Op::Call(ScalarOp::Mul, factors)) => match factors[..] {
+                    [a, b] => Some((*mem, index, [a, b], guard)),
+                    _ => None,
+                },
+                _ => None,
+            },
+            Stmt::Act(_) | Stmt::Loop(_) | Stmt::If { .. } => None,
+        };
+        let Some((mem, index, factors, guard)) = sum.filter(|_| lets.iter().all(is_let)) else {
             return Err("its body is not two loads and the sum of their products".into());
         };
-        if !(*factors == [*a, *b] || *factors == [*b, *a]) || !guard.is_empty() {
-            return Err("its body does not add the products of the elements that it loads, everywhere".into());
+        if !guard.is_empty() {
+            return Err("its body does not add up the products everywhere".into());
         }
-        let [left, right] = [x, y].map(|mem| self.kernel.mems[*mem].dtype);
-        let is_f32 = |val: &Val| self.kernel.vals[*val] == Dtype::F32;
-        if left != right || self.kernel.mems[*mem].dtype != Dtype::F32 || !factors.iter().all(is_f32) {
-            return Err("factors are not of one type, or their products are not added up as f32".into());
-        }
-        let is_zero = |guard: &[Rel], other: &Scalar| guard.is_empty() || *other == Scalar::Float(0.0);
-        if !is_zero(guard_x, other_x) || !is_zero(guard_y, other_y) {
-            return Err("where its guard fails, a factor is not zero".into());
-        }
-        let factor = |mem: &Mem, index: &Vec<Expr>, guard: &Vec<Rel>| Element {
-            mem: *mem,
-            index: index.clone(),
-            guard: guard.clone(),
+        let sums = self.kernel.mems[mem].dtype;
+        let factor = |val: Val| -> Result<Element, Misfit> {
+            if self.kernel.vals[val] != sums {
+                return Err(format!("its factors are not converted to {sums}, which they are added up as"));
+            }
+            // An element as it is in memory, or converted.
+            let loaded = match defined(val) {
+                Some(Op::Cast(from)) => defined(*from),
+                other => other,
+            };
+            let Some(Op::Load { mem, index, guard, other }) = loaded else {
+                return Err("its factors are not elements that it loads".into());
+            };
+            if !guard.is_empty() && !matches!(other, Scalar::Int(0)) && *other != Scalar::Float(0.0) {
+                return Err("where its guard fails, a factor is not zero".into());
+            }
+            Ok(Element { mem: *mem, index: index.clone(), guard: guard.clone() })
         };
-        let factors = [factor(x, at_x, guard_x), factor(y, at_y, guard_y)];
-        Ok(Products { factors, mem: *mem, index: index.clone(), dtype: left })
+        // In the order of their loads.
+        let place = |val: Val| {
+            lets.iter().position(|stmt| matches!(stmt, Stmt::Act(Act::Let { val: own, .. }) if *own == val))
+        };
+        let [a, b] = factors;
+        let factors = if place(b) < place(a) { [factor(b)?, factor(a)?] } else { [factor(a)?, factor(b)?] };
+        let [left, right] = factors.each_ref().map(|factor| self.kernel.mems[factor.mem].dtype);
+        if left != right {
+            return Err(format!("its factors are {left} and {right} in memory"));
+        }
+        Ok(Products { factors, mem, index: index.clone(), types: [left, sums] })
     }
 
-    /// The instruction that takes products of a type, with one row or with several.
-    fn instruction(&self, dtype: Dtype, has_rows: bool, depth: i64) -> Result<&'static Instruction, Misfit> {
+    /// The instruction that takes products of a type and adds them up in another, with one row or with several.
+    fn instruction(
+        &self,
+        [dtype, sums]: [Dtype; 2],
+        has_rows: bool,
+        depth: i64,
+    ) -> Result<&'static Instruction, Misfit> {
         let takes = |by: &&Instruction| {
-            let is_deep = if has_rows {
-                depth <= i64::from(by.depth) && depth % i64::from(by.group) == 0
-            } else {
-                depth == i64::from(by.depth)
-            };
-            by.is_mma() && by.dtype == dtype && !by.rounds && (by.rows > 1) == has_rows && is_deep
+            let is_deep = (1..=i64::from(by.depth)).contains(&depth) && depth % i64::from(by.group) == 0;
+            let is_of_types = by.dtype == dtype && by.sums == sums && !by.rounds;
+            by.is_mma() && is_of_types && (by.rows > 1) == has_rows && is_deep
         };
         let shape = if has_rows { "matrices" } else { "vectors" };
         self.target.instructions().iter().find(takes).ok_or_else(|| {
             format!(
-                "{} has no instruction for products of {shape} of {dtype}, {depth} points deep",
+                "{} has no instruction for products of {shape} of {dtype} in {sums}, {depth} points deep",
                 self.target
             )
         })
@@ -198,12 +228,12 @@ impl Tensorizer<'_> {
 
     /// A loop of reduced points as a dot product.
     fn dot(&self, inner: &Loop) -> Result<Dot, Misfit> {
-        let Products { factors, mem, index, dtype } = self.products(&inner.body)?;
+        let Products { factors, mem, index, types } = self.products(&inner.body)?;
         let depth = inner.extent.as_int().ok_or("its extent is not constant")?;
         if index.iter().any(|at| at.has_sym(inner.var)) {
             return Err("its iterations add to different sums".into());
         }
-        let by = self.instruction(dtype, false, depth)?;
+        let by = self.instruction(types, false, depth)?;
         let term = |n: i64| {
             let at = |e: &Expr| e.replace(inner.var, Expr::int(n));
             factors.each_ref().map(|Element { mem, index, guard }| Element {
@@ -243,7 +273,7 @@ impl Tensorizer<'_> {
         let [_, _, _] = units[..] else {
             return Err(format!("{} loops are not rows, columns and reduced points", units.len()));
         };
-        let Products { factors: [a, b], mem, index, dtype } = self.products(body)?;
+        let Products { factors: [a, b], mem, index, types } = self.products(body)?;
         // The instructions load whole tiles by address: registers have none, and a guard would have to hold for each element.
         let is_in_registers = |mem: &Mem| self.kernel.mems[*mem].space == Space::Register;
         if [mem, a.mem, b.mem].iter().any(is_in_registers) || !a.guard.is_empty() || !b.guard.is_empty() {
@@ -269,7 +299,7 @@ impl Tensorizer<'_> {
             () => return Err("one factor varies along rows, the other one along columns".into()),
         };
         let points = depth.extent.as_int().ok_or("its number of reduced points is not constant")?;
-        let by = self.instruction(dtype, true, points)?;
+        let by = self.instruction(types, true, points)?;
         let size = i64::from(by.group);
         let [group, element] = ["matrix.group", "matrix.element"].map(Sym::new);
         let facts = facts.to_mut();
@@ -310,8 +340,17 @@ struct Products {
     factors: [Element; 2],
     mem: Mem,
     index: Vec<Expr>,
-    /// Type of the factors in memory.
-    dtype: Dtype,
+    /// Types of the factors in memory, and of the sums.
+    types: [Dtype; 2],
+}
+
+/// Whether a number is the zero that sums begin at.
+fn is_zero(number: &Scalar) -> bool {
+    match number {
+        Scalar::Float(number) => number.to_bits() == 0,
+        Scalar::Int(number) => *number == 0,
+        Scalar::Bool(_) => false,
+    }
 }
 
 /// Whether a body is an `mma` loop.
@@ -344,9 +383,9 @@ impl Fill {
     fn zeroed(&self) -> Option<(Mem, Expr)> {
         match &self.body[..] {
             [
-                Stmt::Act(Act::Let { val, op: Op::Const(Scalar::Float(zero)) }),
+                Stmt::Act(Act::Let { val, op: Op::Const(zero) }),
                 Stmt::Act(Act::Store { mem, index, value, guard, .. }),
-            ] if zero.to_bits() == 0 && val == value && guard.is_empty() => Some((*mem, position(index))),
+            ] if is_zero(zero) && val == value && guard.is_empty() => Some((*mem, position(index))),
             _ => None,
         }
     }

@@ -67,6 +67,9 @@ impl Emitter<'_> {
                 let Some(count) = extent.as_int() else {
                     return Err(EmitError::malformed(format!("unrolled loop over {extent}")));
                 };
+                if self.store_words(inner, count)? {
+                    return Ok(());
+                }
                 for value in 0..count {
                     if count > i64::from(MAX_INSTRUCTIONS) || self.b.size() > MAX_INSTRUCTIONS {
                         return Err(EmitError::unsupported(format!(

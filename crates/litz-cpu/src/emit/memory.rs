@@ -391,7 +391,13 @@ impl Emitter<'_> {
         self.mask(condition)
     }
 
-    fn store_vector(&mut self, mem: Mem, address: &Value, value: &Value, condition: Option<&Value>) {
+    pub(super) fn store_vector(
+        &mut self,
+        mem: Mem,
+        address: &Value,
+        value: &Value,
+        condition: Option<&Value>,
+    ) {
         let align = self.align(mem);
         let Some(mask) = self.mask(condition) else {
             let text = format!("store {} {}, ptr {}, align {align}", value.ty, value.text, address.text);

@@ -1,6 +1,7 @@
 //! Prints combining stores, argument reductions, atomic updates, and the reductions of lanes.
 
 use litz_ir::kernel::{LaneReduction, Mem, Val, position};
+use litz_ir::target::Instruction;
 use litz_ir::{Dtype, ReduceOp, ScalarOp};
 use litz_sym::Expr;
 
@@ -15,8 +16,21 @@ pub(super) enum Term {
     Value(Value),
     /// A product, which is not rounded.
     Product(Value, Value),
-    /// Two products, of the halves of each lane as bf16.
-    Dot(Value, Value),
+    /// Products of the elements that each lane holds groups of.
+    Dot(Groups),
+}
+
+/// What the lanes of a dot product hold: the groups of both operands, and the instruction that multiplies them.
+#[derive(Clone, Debug)]
+pub(super) struct Groups {
+    pub by: &'static Instruction,
+    pub groups: Vec<[Value; 2]>,
+}
+
+impl Groups {
+    pub(super) fn lanes(&self) -> u32 {
+        self.groups.iter().flatten().map(|value| value.ty.lanes).max().unwrap_or(1)
+    }
 }
 
 /// An element that takes in terms: where it is, how, and in which type they are combined.
@@ -73,7 +87,7 @@ impl Emitter<'_> {
                 )))
             }
             Access::Uniform(index) => {
-                let value = self.whole(term);
+                let value = self.whole(term)?;
                 let identity = self.b.constant(register_type(dtype)?, op.identity(dtype));
                 let count = self.lane_count();
                 let (value, identity) = (self.b.splat(&value, count), self.b.splat(&identity, count));
@@ -85,7 +99,7 @@ impl Emitter<'_> {
             // Lanes have elements of their own, so that all of them are loaded, combined and stored as one vector.
             Access::Strided(..) if !atomic => self.combine_one(into, term, condition),
             Access::Strided(..) | Access::Any(_) => {
-                let value = self.whole(term);
+                let value = self.whole(term)?;
                 self.combine_each_lane(into, &value, condition)
             }
         }
@@ -103,19 +117,16 @@ impl Emitter<'_> {
         }
     }
 
-    fn whole(&mut self, term: &Term) -> Value {
-        match term {
+    fn whole(&mut self, term: &Term) -> Result<Value, EmitError> {
+        Ok(match term {
             Term::Value(value) => value.clone(),
             Term::Product(a, b) => {
                 let lanes = a.ty.lanes.max(b.ty.lanes);
                 let (a, b) = (self.b.splat(a, lanes), self.b.splat(b, lanes));
                 self.b.binary("fmul", &a, &b)
             }
-            Term::Dot(a, b) => {
-                let zero = self.zero(Ty { prim: Prim::F32, lanes: a.ty.lanes.max(b.ty.lanes) });
-                self.dot_product(&zero, a, b)
-            }
-        }
+            Term::Dot(groups) => return self.whole_dot(groups),
+        })
     }
 
     /// `old op term`.
@@ -128,7 +139,8 @@ impl Emitter<'_> {
     ) -> Result<Value, EmitError> {
         let lanes = match term {
             Term::Value(value) => value.ty.lanes,
-            Term::Product(a, b) | Term::Dot(a, b) => a.ty.lanes.max(b.ty.lanes),
+            Term::Product(a, b) => a.ty.lanes.max(b.ty.lanes),
+            Term::Dot(groups) => groups.lanes(),
         };
         let lanes = lanes.max(old.ty.lanes);
         let old = self.b.splat(old, lanes);
@@ -137,7 +149,7 @@ impl Emitter<'_> {
                 let (a, b) = (self.b.splat(a, lanes), self.b.splat(b, lanes));
                 Ok(self.b.intrinsic("fma", &[&a, &b, &old]))
             }
-            Term::Dot(a, b) => Ok(self.dot_product(&old, a, b)),
+            Term::Dot(groups) => Ok(self.dot_product(&old, groups)),
             Term::Value(value) => {
                 let value = self.b.splat(value, lanes);
                 self.apply(op.combine(), dtype, &[old, value])
@@ -154,7 +166,7 @@ impl Emitter<'_> {
     ) -> Result<(), EmitError> {
         let Accumulator { mem, index, op, dtype, atomic } = into;
         if atomic && self.mems[mem].form == Form::Memory {
-            let value = self.whole(term);
+            let value = self.whole(term)?;
             return self.when(condition.cloned(), &mut |cx| cx.combine_atomic(into, &value));
         }
         let old = self.load_if(mem, index, condition)?;

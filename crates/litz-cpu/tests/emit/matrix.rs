@@ -3,8 +3,8 @@
 use half::bf16;
 use litz_cpu::emit::emit_module;
 use litz_cpu::llvm::{CpuTarget, assembly};
-use litz_ir::kernel::Kernel;
-use litz_ir::{Dtype, ReduceOp, ScalarOp};
+use litz_ir::kernel::{Kernel, Op};
+use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
 use litz_runtime::reference::{self, MemView};
 
 use crate::harness::*;
@@ -54,31 +54,45 @@ fn tiles([pieces, steps, depth]: [usize; 3]) -> Kernel {
     k.finish()
 }
 
-/// `y = x w` for pairs of rows and 20 columns, `w` as pairs of `terms` rounded up; the last of an odd number is guarded.
+/// `y = x w` for pairs of rows and 20 columns, `w` in groups of `terms` rounded up; a last one that is not whole is guarded.
 fn dots(terms: usize, lanes: u32) -> Kernel {
+    dots_of([Dtype::BF16, Dtype::F32], [2, 2], terms, lanes)
+}
+
+/// The same of bytes, so many of whose terms are taken at a time.
+fn dots_of_bytes(depth: usize, terms: usize, lanes: u32) -> Kernel {
+    dots_of([Dtype::I8, Dtype::I32], [depth, 4], terms, lanes)
+}
+
+fn dots_of([dtype, sums]: [Dtype; 2], [depth, group]: [usize; 2], terms: usize, lanes: u32) -> Kernel {
     let mut k = Build::new();
     k.size("s0", 1, 1000);
-    let pairs = terms.div_ceil(2);
-    let x = k.read("x", Dtype::BF16, &format!("2*{terms}*s0"));
-    let w = k.read("w", Dtype::BF16, &format!("{}", 40 * pairs));
-    let y = k.write("y", Dtype::F32, "40*s0");
-    let acc = k.register("acc", Dtype::F32, "64");
+    let steps = terms.div_ceil(depth);
+    let x = k.read("x", dtype, &format!("2*{terms}*s0"));
+    let w = k.read("w", dtype, &format!("{}", 20 * depth * steps));
+    let y = k.write("y", sums, "40*s0");
+    let acc = k.register("acc", sums, "64");
     k.grid("io", "s0");
     let each = |k: &mut Build, body: &mut dyn FnMut(&mut Build)| {
         k.unroll("ii", "2", |k| k.vector("ji", "20", [lanes, 1], |k| body(k)));
     };
     each(&mut k, &mut |k| {
-        let zero = k.float(0.0);
+        let zero = k.define(sums, Op::Const(Scalar::Int(0).to(sums)));
         k.store(acc, "32*ii + ji", zero);
     });
-    let guard = format!("2*ko + kk < {terms}");
-    let guards: &[&str] = if terms.is_multiple_of(2) { &[] } else { &[&guard] };
-    k.each("ko", &pairs.to_string(), |k| {
+    let guard = format!("{depth}*ko + kk < {terms}");
+    let guards: &[&str] = if terms.is_multiple_of(depth) { &[] } else { &[&guard] };
+    k.each("ko", &steps.to_string(), |k| {
         each(k, &mut |k| {
-            k.mma("kk", "2", |k| {
-                let row = format!("{terms}*(2*io + ii) + 2*ko + kk");
-                let a = k.load_if(x, &row, guards, litz_ir::Scalar::Float(0.0));
-                let b = k.load(w, "40*ko + 2*ji + kk");
+            k.mma("kk", &depth.to_string(), |k| {
+                let row = format!("{terms}*(2*io + ii) + {depth}*ko + kk");
+                let mut a = k.load_if(x, &row, guards, Scalar::Int(0));
+                let column =
+                    format!("20*{group}*floordiv({depth}*ko + kk, {group}) + {group}*ji + mod(kk, {group})");
+                let mut b = k.load(w, &column);
+                if dtype.compute() != sums {
+                    [a, b] = [a, b].map(|byte| k.define(sums, Op::Cast(byte)));
+                }
                 let c = k.call(ScalarOp::Mul, &[a, b]);
                 k.combine(acc, "32*ii + ji", ReduceOp::Sum, c);
             });
@@ -108,19 +122,29 @@ fn product(x: &[bf16], w: &[bf16], [terms, columns, width]: [usize; 3]) -> Vec<f
     x.chunks(terms).flat_map(row).collect()
 }
 
-/// What the reference device makes of a kernel after the passes for a target, which this machine need not be.
+/// What the reference device makes of a kernel of bf16 after the passes for a target, which this machine need not be.
 fn interpreted(kernel: &Kernel, target: &CpuTarget, size: i64, [x, w]: [&[bf16]; 2], y: &mut [f32]) {
+    let bytes =
+        |elements: &[bf16]| elements.iter().flat_map(|x| x.to_bits().to_ne_bytes()).collect::<Vec<u8>>();
+    let found = interpreted_bytes(kernel, target, size, [&bytes(x), &bytes(w)], y.len());
+    y.iter_mut().zip(found).for_each(|(y, bytes)| *y = f32::from_ne_bytes(bytes));
+}
+
+/// The same by the bytes of all elements.
+fn interpreted_bytes(
+    kernel: &Kernel,
+    target: &CpuTarget,
+    size: i64,
+    [x, w]: [&[u8]; 2],
+    count: usize,
+) -> Vec<[u8; 4]> {
     let kernel = passed(kernel, target).unwrap_or_else(|diag| panic!("{diag}"));
     let problems = litz_ir::verify::kernel::verify(&kernel);
     assert!(problems.is_empty(), "{problems:?}");
-    let bytes = |elements: &[bf16]| elements.iter().flat_map(|x| x.to_bits().to_ne_bytes()).collect();
-    let (x, w): (Vec<u8>, Vec<u8>) = (bytes(x), bytes(w));
-    let mut found = vec![0u8; 4 * y.len()];
-    let args = &mut [MemView::Read(&x), MemView::Read(&w), MemView::Write(&mut found)];
+    let mut found = vec![0u8; 4 * count];
+    let args = &mut [MemView::Read(x), MemView::Read(w), MemView::Write(&mut found)];
     reference::run(&kernel, args, &[size]).unwrap_or_else(|error| panic!("{error}"));
-    for (y, bytes) in y.iter_mut().zip(found.chunks_exact(4)) {
-        *y = f32::from_ne_bytes(bytes.try_into().expect("four bytes"));
-    }
+    found.chunks_exact(4).map(|bytes| bytes.try_into().expect("four bytes")).collect()
 }
 
 #[test]
@@ -166,6 +190,51 @@ fn dot_products() {
     }
 }
 
+/// Bytes with both extremes often, whose products' sums have every sign.
+fn bytes(count: usize) -> Vec<i8> {
+    let byte = |at: usize| match at % 5 {
+        0 => -128,
+        1 => 127,
+        _ => (at * 37 + at / 7) as i8,
+    };
+    (0..count).map(byte).collect()
+}
+
+#[test]
+fn dot_products_of_bytes() {
+    let shapes = [
+        (8, 8, 16),
+        (8, 24, 16),
+        (8, 13, 16),
+        (4, 4, 16),
+        (4, 7, 16),
+        (4, 3, 8),
+        (8, 17, 4),
+        (4, 5, 1),
+        (8, 1, 16),
+    ];
+    for (depth, terms, lanes) in shapes {
+        let kernel = dots_of_bytes(depth, terms, lanes);
+        let (mut x, mut w) = (bytes(terms * 6), bytes(20 * terms.next_multiple_of(depth)));
+        // All of one row and one column are the least bytes, whose products are the largest.
+        x[..terms].fill(-128);
+        (0..w.len()).filter(|at| at / 4 % 20 == 0).for_each(|at| w[at] = -128);
+        let element = |k: usize, j: usize| i32::from(w[k / 4 * 80 + 4 * j + k % 4]);
+        let sum =
+            |row: &[i8], j| row.iter().enumerate().map(|(k, &a)| i32::from(a) * element(k, j)).sum::<i32>();
+        let expected: Vec<i32> = x.chunks(terms).flat_map(|row| (0..20).map(move |j| sum(row, j))).collect();
+        let raw = |bytes: &[i8]| bytes.iter().map(|&byte| byte as u8).collect::<Vec<u8>>();
+        let y = interpreted_bytes(&kernel, &CpuTarget::avx512_vnni(), 3, [&raw(&x), &raw(&w)], 120);
+        let y: Vec<i32> = y.into_iter().map(i32::from_ne_bytes).collect();
+        assert_eq!(y, expected, "{depth} of {terms} terms, {lanes} lanes");
+        if let Some(compiled) = Compiled::with(&kernel, "avx512vnni") {
+            let mut y = vec![0i32; 120];
+            compiled.run(&[3], &[param(&mut x), param(&mut w), param(&mut y)]);
+            assert_eq!(y, expected, "{depth} of {terms} terms, {lanes} lanes");
+        }
+    }
+}
+
 fn instructions(kernel: &Kernel, target: &CpuTarget, name: &str) -> usize {
     let ir = printed(std::slice::from_ref(kernel), target);
     let text = assembly(&ir, target).expect("compiles");
@@ -189,11 +258,24 @@ fn pairs_are_one_instruction() {
     assert_eq!(instructions(&dots(6, 1), &CpuTarget::avx512_bf16(), "vdpbf16ps"), 2);
 }
 
+/// Two rows of two vectors, and for both what the instruction without signs adds too much; deep ones take it off once.
+#[test]
+fn bytes_are_few_instructions() {
+    let target = CpuTarget::avx512_vnni();
+    let count = |depth, name| instructions(&dots_of_bytes(depth, 24, 16), &target, name);
+    assert_eq!([count(4, "vpdpbusd"), count(4, "vpsubd")], [4 + 2, 4]);
+    assert_eq!([count(8, "vpdpbusd"), count(8, "vpsubd")], [2 * (4 + 2), 4]);
+}
+
 /// A slow loop would be found by nobody.
 #[test]
 fn without_the_instruction_there_is_no_code() {
-    let targets = [CpuTarget::avx512_bf16(), CpuTarget::avx2(), CpuTarget::baseline()];
-    for (target, kernel) in targets.iter().zip([tiles([1, 3, 32]), dots(6, 16), dots(6, 16)]) {
+    let targets =
+        [CpuTarget::avx512_bf16(), CpuTarget::avx2(), CpuTarget::baseline(), CpuTarget::avx512_vnni()];
+    let bytes = (CpuTarget::avx512(), dots_of_bytes(8, 24, 16));
+    let pairs = || dots(6, 16);
+    let kernels = [tiles([1, 3, 32]), pairs(), pairs(), pairs()];
+    for (target, kernel) in targets.iter().zip(kernels).chain([(&bytes.0, bytes.1)]) {
         assert_eq!(passed(&kernel, target).expect_err("it has none").slug, "no-instruction");
     }
     // Nor where a kernel that has the instruction is for another target.

@@ -6,14 +6,14 @@ use super::Mem;
 use crate::loops::Axis;
 use crate::target::Instruction;
 
-/// Adds a few products of elements to an f32, in one instruction.
+/// Adds a few products of elements to an f32, or of bytes to an i32, in one instruction.
 ///
 /// ```text
 /// acc[32*ii + ji] dot.bf16.2= x[768*ii + 2*k] by w[64*k + 2*ji] and x[768*ii + 2*k + 1] by w[64*k + 2*ji + 1]
 /// ```
 ///
-/// In a vector loop each lane has a sum of its own. Each product is exact and each sum rounded to nearest, where numbers
-/// below the smallest normal one may count as zero; the products are added in any order.
+/// In a vector loop each lane has a sum of its own. Each product is exact and each sum of f32 rounded to nearest, where numbers
+/// below the smallest normal one may count as zero; the products are added in any order. Sums of i32 wrap around.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Dot {
     /// The instruction.
@@ -22,7 +22,7 @@ pub struct Dot {
     pub mem: Mem,
     /// Coordinates of the sum.
     pub index: Vec<Expr>,
-    /// The factors of each product, as many products as the instruction is deep.
+    /// The factors of each product, at most as many products as the instruction is deep, in whole groups.
     pub terms: Vec<[Element; 2]>,
 }
 

@@ -9,7 +9,7 @@
 //! A point of a kernel's grid is a block: up to 1024 threads of one unit that share its memory. Threads run in warps of 32, and
 //! four warps are a warpgroup.
 
-use super::{Bytes, Instruction, Level, Memory, Rate, Rates, Width};
+use super::{Bytes, Instruction, Level, Memory, Rate, Rates, Width, sums_of};
 use crate::Dtype;
 use litz_sym::Expr;
 use std::fmt;
@@ -67,14 +67,6 @@ pub enum GpuIsa {
     /// NVIDIA, compute capability 10.0: the products by a warp of [`GpuIsa::Sm90`]. The language has none of its own, whose sums are in
     /// a memory of tensors.
     Sm100,
-}
-
-/// The type of the sums of products of a type.
-const fn sums_of(dtype: Dtype) -> Dtype {
-    if matches!(dtype, Dtype::I8 | Dtype::U8) {
-        return Dtype::I32;
-    }
-    if matches!(dtype, Dtype::F64) { Dtype::F64 } else { Dtype::F32 }
 }
 
 /// `mma.sync` of a warp. Neighbouring points of a row fill a register of 32 bits.

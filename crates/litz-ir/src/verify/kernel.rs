@@ -345,9 +345,7 @@ impl Verifier<'_> {
 
     fn dot(&mut self, Dot { by, mem, index, terms }: &Dot) {
         let place = format!("{} to `{}`", by.name, self.mem_name(*mem));
-        let is_fit = by.rows == 1 && terms.len() == by.depth as usize;
-        let message = format_args!("{place}: {} products are not what the instruction adds", terms.len());
-        self.report.check(is_fit, "instruction-shape", message);
+        self.depth(by, terms.len(), by.rows == 1, &place);
         for factor in terms.iter().flatten() {
             self.element(factor.mem, &factor.index, &place);
             self.rels(&factor.guard, &place);
@@ -360,12 +358,7 @@ impl Verifier<'_> {
     fn matrix_product(&mut self, product: &MatrixProduct) {
         let MatrixProduct { by, sum, left, right, rows, columns, depth, over, .. } = product;
         let place = format!("{} to `{}`", by.name, self.mem_name(sum.mem));
-        let is_deep = (1..=by.depth).contains(depth) && depth.is_multiple_of(by.group);
-        let message = format_args!(
-            "{place}: the instruction takes up to {} points, in groups of {}",
-            by.depth, by.group
-        );
-        self.report.check(is_deep && by.rows > 1, "instruction-shape", message);
+        self.depth(by, *depth as usize, by.rows > 1, &place);
         let mark = self.report.enter();
         for axis in over {
             self.report.extent(axis.extent, &place);
@@ -438,6 +431,16 @@ impl Verifier<'_> {
         let message = format!("{place}: threads have no `{}` of their own", self.mem_name(*mem));
         self.report.check(is_own, "wrong-fragment", message);
         steps.iter().for_each(|&step| self.report.expr(step, place));
+    }
+
+    /// Checks that an instruction takes so many reduced points, of a product that is of its shape.
+    fn depth(&mut self, by: &Instruction, points: usize, is_of_shape: bool, place: &str) {
+        let is_deep = (1..=by.depth as usize).contains(&points) && points.is_multiple_of(by.group as usize);
+        let message = format_args!(
+            "{place}: the instruction takes up to {} points, in groups of {}",
+            by.depth, by.group
+        );
+        self.report.check(is_deep && is_of_shape, "instruction-shape", message);
     }
 
     /// Checks that elements of a memory are adjacent and have addresses.

@@ -17,10 +17,10 @@ use super::{Cx, Edits, Names, cse, names, words};
 use litz_analysis::constants::Constants;
 use litz_analysis::contraction::{Columns, MIN_TERMS};
 use litz_analysis::{Contraction, Uses};
+use litz_ir::Scalar;
 use litz_ir::graph::TensorType;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, BufData, Inst, InstOp, Loops, Nest, Stmt, Val};
-use litz_ir::{Dtype, Scalar, ScalarOp};
 use litz_sym::{Expr, Facts, Rel, Sym};
 use std::collections::HashMap;
 
@@ -250,8 +250,8 @@ fn is_packed(
     extent > width && extent % width == 0 && step(lane) == Some(1) && step(last.var) == Some(width)
 }
 
-/// How many points of the reduced axis `last` a matrix instruction takes together: of products that are exact and of
-/// operands that both have that type, where the left one is contiguous along the axis.
+/// How many points of the reduced axis `last` a matrix instruction takes together, where the left operand is contiguous along
+/// it.
 fn group(loops: &Loops, nest: &Nest, columns: &Columns, last: Option<&Axis>, cx: &Cx<'_>) -> i64 {
     let operand = |at: usize| nest.body[at].op.element();
     let (Some((left, index)), Some((right, _))) =
@@ -260,17 +260,11 @@ fn group(loops: &Loops, nest: &Nest, columns: &Columns, last: Option<&Axis>, cx:
         return 1;
     };
     let dtype = loops.bufs[right].dtype;
-    let group = cx.target.group(dtype).filter(|_| loops.bufs[left].dtype == dtype);
-    let Some(group) = group else { return 1 };
+    let by = cx.target.mma(dtype).filter(|by| columns.contraction.is_of(loops, nest, by));
+    let Some(by) = by else { return 1 };
     let place = loops.place(nest, left, index);
     let is_contiguous = last.is_some_and(|a| place.linear(a.var).is_some_and(|(step, _)| step.is_one()));
-    // Conversions on the way widen: their results and the sum are f32.
-    let is_wide = |inst: &Inst| {
-        let widens = matches!(inst.op, InstOp::Cast(_) | InstOp::Op(ScalarOp::Mul, _) | InstOp::Reduce(..));
-        !widens || inst.ty == Dtype::F32
-    };
-    let end = nest.body.iter().position(|i| matches!(i.op, InstOp::Reduce(..))).unwrap_or(0);
-    if is_contiguous && nest.body[..=end].iter().all(is_wide) { i64::from(group) } else { 1 }
+    if is_contiguous { i64::from(by.group) } else { 1 }
 }
 
 /// Extents of a panel's dimensions and the coordinates of an element, `tile` and `lane` being its column's parts, and

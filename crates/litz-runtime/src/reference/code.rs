@@ -199,7 +199,7 @@ pub(super) enum Node {
         position: Formula,
     },
     Lanes(Lanes),
-    /// A sum of f32 and the factors of products that are added to it, one after the other.
+    /// A sum, and the factors of products that are added to it in its type, one after the other.
     Products {
         sum: ElementRef,
         terms: Vec<[Operand; 2]>,
@@ -209,7 +209,7 @@ pub(super) enum Node {
     LoadFragment(LoadOfFragment),
     /// An instruction of a warp.
     MultiplyFragments(ProductOfFragments),
-    /// Sets an f32 to zero.
+    /// Sets an element to zero.
     Zero {
         place: ElementRef,
     },

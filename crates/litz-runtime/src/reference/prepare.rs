@@ -207,14 +207,14 @@ impl Context<'_> {
                 Node::ArgStore { max: *max, best, at: at.mem, value, ty, position }
             }
             Stmt::Act(Act::Lanes(reduction)) => Node::Lanes(self.lanes(reduction)?),
-            Stmt::Act(Act::Dot(Dot { by: _, mem, index, terms })) => Node::Products {
-                sum: self.sum(*mem, index)?,
+            Stmt::Act(Act::Dot(Dot { by, mem, index, terms })) => Node::Products {
+                sum: self.sum(by, *mem, index)?,
                 terms: terms.iter().map(|[a, b]| Ok([self.operand(a)?, self.operand(b)?])).collect::<Result<
                     _,
                     RunError,
                 >>(
                 )?,
-                function: self.function(ScalarOp::Fma, Dtype::F32)?,
+                function: self.function(ScalarOp::Fma, by.sums)?,
             },
             Stmt::Act(Act::MatrixProduct(product)) => self.matrix_product(product)?,
             Stmt::Act(Act::FragmentLoad(load)) => {
@@ -315,13 +315,14 @@ impl Context<'_> {
         let whole = |place: ElementRef| Operand { place, guard: Vec::new() };
         let left = whole(self.place(product.left.mem, &left)?);
         let terms = vec![[left, whole(self.place(product.right.mem, &right)?)]];
-        let function = self.function(ScalarOp::Fma, Dtype::F32)?;
-        let place = self.sum(product.sum.mem, &sum)?;
+        let function = self.function(ScalarOp::Fma, product.by.sums)?;
+        let place = self.sum(product.by, product.sum.mem, &sum)?;
         let mut body = vec![Node::Products { sum: place, terms, function }];
         for (at, (var, extent)) in repeated.into_iter().enumerate().rev() {
             body = vec![Node::Loop { var, lane: None, width: 1, extent, body, waits: false }];
             if at == sides.len() && product.is_from_zero {
-                body.insert(0, Node::Zero { place: self.sum(product.sum.mem, &sum)? });
+                let place = self.sum(product.by, product.sum.mem, &sum)?;
+                body.insert(0, Node::Zero { place });
             }
         }
         Ok(body.remove(0))
@@ -337,10 +338,10 @@ impl Context<'_> {
         own.ok_or_else(|| self.bug("a fragment at distances that are no numbers"))
     }
 
-    /// An element of f32 that products are added to.
-    fn sum(&self, mem: Mem, index: &[Expr]) -> Result<ElementRef, RunError> {
+    /// An element that an instruction adds products to.
+    fn sum(&self, by: &Instruction, mem: Mem, index: &[Expr]) -> Result<ElementRef, RunError> {
         let place = self.written(mem, index)?;
-        if place.dtype != Dtype::F32 {
+        if place.dtype != by.sums {
             return Err(self.bug(format!("products are added up as {}", place.dtype)));
         }
         Ok(place)

@@ -295,7 +295,7 @@ impl<'a> Machine<'a, '_> {
             Node::Products { sum, terms, function } => {
                 let index = self.position(sum)?;
                 for [a, b] in terms {
-                    let (a, b) = (self.operand(a)?, self.operand(b)?);
+                    let (a, b) = (self.operand(a, sum.dtype)?, self.operand(b, sum.dtype)?);
                     let total = function(a, b, self.load_as(Touch::Fetch, sum.mem, index)?);
                     self.store(sum.mem, index, total)?;
                 }
@@ -347,10 +347,10 @@ impl<'a> Machine<'a, '_> {
         self.index(&place.index)
     }
 
-    /// An element as f32.
-    fn operand(&mut self, Operand { place, guard }: &Operand) -> Result<Bits, Fault> {
+    /// An element as a value of a type.
+    fn operand(&mut self, Operand { place, guard }: &Operand, ty: Dtype) -> Result<Bits, Fault> {
         let is_read = self.holds(guard)?;
-        Ok(if is_read { cast(place.dtype, Dtype::F32, self.load(place)?) } else { 0 })
+        Ok(if is_read { cast(place.dtype, ty, self.load(place)?) } else { 0 })
     }
 
     fn load(&mut self, place: &ElementRef) -> Result<Bits, Fault> {

@@ -19,7 +19,7 @@ pub struct Common {
     #[arg(long)]
     no_bind: bool,
     /// What to compile for, such as `cpu(isa=avx512-amx, threads=7, l1=48K, l2=2M)`; isa: sse2, avx2, avx512,
-    /// avx512-bf16, avx512-amx, neon [default: this machine]
+    /// avx512-vnni, avx512-bf16, avx512-amx, neon [default: this machine]
     #[arg(long, value_name = "TARGET", conflicts_with = "threads")]
     target: Option<Target>,
     /// What runs the kernels: native code of a backend, or `reference`, an interpreter: slow, the definition of right

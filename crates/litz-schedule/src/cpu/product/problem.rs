@@ -42,7 +42,7 @@ pub fn tiled_columns(loops: &Loops, nest: &Nest, target: &Cpu) -> Option<Columns
         return None;
     }
     let is_wide = |axis: &Axis| size(&loops.facts, axis.extent) >= MIN_COLUMNS;
-    Contraction::by_operand(loops, nest, target.tile_columns(), &|dtype| target.group(dtype), is_wide)
+    Contraction::by_operand(loops, nest, target.tile_columns(), &|dtype| target.mma(dtype), is_wide)
 }
 
 /// A product that is to be scheduled.
@@ -137,7 +137,7 @@ impl<'a> Problem<'a> {
             guard.is_empty() && rows >= MIN_MATRIX_ROWS && columns.contraction.m.iter().all(is_regular);
         let is_short = self.terms() <= 2 * self.chain();
         let divides = |d: &i64| facts.simplify(depth.extent.modulo(*d)).is_zero();
-        let of_type = |m: &&Instruction| columns.contraction.is_of(loops, head, m.dtype);
+        let of_type = |m: &&Instruction| columns.contraction.is_of(loops, head, m);
         let usable = |m: &&Instruction| m.rows == 1 || (has_rows && is_short);
         self.target.isa.mma().filter(of_type).filter(usable).find_map(|m| {
             let (most, group) = (i64::from(m.depth), i64::from(m.group));
@@ -165,15 +165,25 @@ impl<'a> Problem<'a> {
         points(&self.loops.facts, &self.head.reduced)
     }
 
-    /// Terms that may be added up one after another.
+    /// Terms that may be added up one after another: all, where sums are of integers.
     pub fn chain(&self) -> i64 {
-        if self.is_rounded() { self.heuristics.partial_half } else { self.heuristics.partial_sum }
+        match self.is_rounded() {
+            _ if self.is_exact() => self.terms(),
+            true => self.heuristics.partial_half,
+            false => self.heuristics.partial_sum,
+        }
+    }
+
+    /// Whether the order of terms makes no difference: sums of integers wrap around.
+    fn is_exact(&self) -> bool {
+        let mut sums = self.head.body.iter().filter(|inst| inst.op.is_reduction());
+        sums.all(|sum| sum.ty.is_int())
     }
 
     /// The same for a tile of so many rows. The rounding error of a sum grows with the number of K blocks as with their length:
     /// where K blocks cost nothing, both are the root of the number of terms.
     pub fn chain_in(&self, rows: i64) -> i64 {
-        match self.unit.is_none() && rows <= FEW_ROWS && !self.is_rounded() {
+        match self.unit.is_none() && rows <= FEW_ROWS && !self.is_rounded() && !self.is_exact() {
             true => self.chain().min(self.terms().isqrt().max(LEAST_K_BLOCK)),
             false => self.chain(),
         }
