@@ -44,8 +44,7 @@ pub struct OpTraits {
     pub seeded: Option<DecomposeFn>,
     /// What it does with complex numbers, besides what the rules for their parts say.
     pub complex: Complex,
-    /// A host that has it runs it: it has instructions for it that Litz does not use yet, or chooses what is free, such as signs of
-    /// vectors, as eager mode does.
+    /// A host that has it runs it: its libraries are faster, or choose what is free, such as signs of vectors, as eager mode does.
     pub prefers_host: bool,
 }
 

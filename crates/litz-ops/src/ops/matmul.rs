@@ -22,7 +22,7 @@ pub const OPS: &[OpDef] = &[
         |cx, args| ranked_type(cx, args, ("self", 2), ("mat2", 2)),
         |lw, args| matmul(lw, args, "self", "mat2"),
     ),
-    lower("aten._int_mm.default", wide_type, |lw, args| matmul(lw, args, "self", "mat2")).prefers_host(),
+    lower("aten._int_mm.default", wide_type, |lw, args| matmul(lw, args, "self", "mat2")),
     decompose("aten._scaled_mm.default", scaled),
     lower(
         "aten.bmm.default",

@@ -58,17 +58,58 @@ def test_bits_of_other_types(of, to):
     assert litz.stats()["fallbacks"] == before["fallbacks"]
 
 
+def _byte_products(generator):
+    """Operands of products of bytes, with the extremes often: odd sizes, one row, none of something, sums of one term, other strides."""
+
+    def operand(*size):
+        values, chance = torch.randint(-128, 128, size, generator=generator), torch.rand(size, generator=generator)
+        return values.where(chance > 0.2, -128).where(chance < 0.9, 127).to(torch.int8)
+
+    for rows, terms, columns in ((128, 1024, 64), (1, 33, 40), (17, 19, 31), (33, 4, 16), (20, 1, 17), (0, 8, 8), (18, 0, 8), (18, 8, 0)):
+        yield operand(rows, terms), operand(terms, columns)
+        yield operand(rows, terms), operand(columns, terms).t()
+        yield operand(terms, rows).t(), operand(terms, columns)
+        yield operand(rows, 2 * terms)[:, ::2], operand(3 * terms, columns + 5)[1::3, 3 : columns + 3]
+    # Sums beyond 32 bits, which wrap around.
+    yield torch.full((18, 140_001), -128, dtype=torch.int8), torch.full((140_001, 20), -128, dtype=torch.int8)
+
+
 @needs_litz
-def test_products_of_bytes_add_up_in_32_bits_in_pytorchs_kernel():
-    """Litz has its own for files; PyTorch's takes instructions for products of bytes, and an eighth of the time."""
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_products_of_bytes_add_up_in_32_bits(dynamic):
     import litz
 
-    generator = torch.Generator().manual_seed(4)
-    a, b = (torch.randint(-128, 128, size, dtype=torch.int8, generator=generator) for size in ((128, 1024), (1024, 64)))
-    calls = lambda: litz.stats()["fallbacks"].get("aten._int_mm.default", (0, 0))[0]
-    before = calls()
-    check(torch._int_mm, a, b, exact=True, reference=False)
-    assert calls() > before
+    before = litz.stats()
+    for a, b in _byte_products(torch.Generator().manual_seed(4)):
+        torch._dynamo.reset()
+        found = torch.compile(torch._int_mm, backend="litz", fullgraph=True, dynamic=dynamic)(a, b)
+        wanted = (a.double() @ b.double()).long().to(torch.int32)
+        assert found.dtype == torch.int32 and torch.equal(found, wanted), (a.shape, a.stride(), b.shape, b.stride())
+    after = litz.stats()
+    assert (after["fallbacks"], after["eager_graphs"]) == (before["fallbacks"], before["eager_graphs"])
+
+
+@needs_litz
+@torch.no_grad()
+def test_products_of_bytes_with_a_weight_of_the_model():
+    import litz
+
+    class Quantized(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            generator = torch.Generator().manual_seed(5)
+            self.register_buffer("weight", torch.randint(-128, 128, (75, 51), dtype=torch.int8, generator=generator))
+            self.register_buffer("scale", torch.rand(75, generator=generator) / 1000)
+
+        def forward(self, x):
+            largest = x.abs().amax(1, keepdim=True).clamp(1e-6)
+            bytes_of_x = (x * (127 / largest)).round().to(torch.int8)
+            return torch._int_mm(bytes_of_x, self.weight.t()) * self.scale * (largest / 127)
+
+    before = litz.stats()
+    check(Quantized().eval(), torch.randn(33, 51, generator=torch.Generator().manual_seed(6)), reference=False)
+    after = litz.stats()
+    assert (after["fallbacks"], after["eager_graphs"]) == (before["fallbacks"], before["eager_graphs"])
 
 
 @needs_litz
