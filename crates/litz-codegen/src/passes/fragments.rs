@@ -6,9 +6,9 @@
 //! warp w in 1 {                                 own acc_left: bf16[8]
 //!   mma mi in 16 {                              own acc_right: bf16[4]
 //!     mma mj in 8 {                             warp w in 1 {
-//!       mma mk in 16 {                  =>        acc_left[0 step 4, 2] left of mma.m16n8k16.bf16= x[32*n] rows n
-//!         %0 = load x[32*mi + mk]                 acc_right[0 step 2, 0] right of mma.m16n8k16.bf16= y[32*n] rows n
-//!         %1 = load y[32*mj + mk]                 acc[0 step 0, 2] mma.m16n8k16.bf16= fragments acc_left[0 step 4, 2] by ..
+//!       mma mk in 16 {                  =>        acc_left[0 step 4, 2, 1] left of mma.m16n8k16.bf16= x[32*n] rows n
+//!         %0 = load x[32*mi + mk]                 acc_right[0 step 2, 0, 1] right of mma.m16n8k16.bf16= y[32*n] rows n
+//!         %1 = load y[32*mj + mk]                 acc[0 step 0, 2, 1] mma.m16n8k16.bf16= fragments acc_left[..] by ..
 //!         %2 = mul %0, %1                         lane l in 32 { unroll r in 2 { vector c in 2 by 2 { z[..] = acc[c + 2*r] } } }
 //!         acc[8*mi + mj] sum= %2                }
 //! ..
@@ -28,13 +28,14 @@ mod own;
 use super::Pass;
 use litz_ir::kernel::{
     Act, Fragment, FragmentProduct, Kernel, Loop, LoopKind, Mem, MemData, Op, Space, Stmt, Val, position,
+    visit,
 };
 use litz_ir::loops::Axis;
 use litz_ir::target::{Gpu, Instruction, Level, Side, Target};
 use litz_ir::{Diag, Dtype, ReduceOp, ScalarOp};
 use litz_sym::{Expr, Facts, Rel, Sym};
 use operand::Operand;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The pass.
 pub const PASS: Pass = Pass { name: "fragments", run };
@@ -54,7 +55,8 @@ fn run(kernel: &mut Kernel, target: &Target) -> Result<(), Diag> {
     kernel.grid.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
     let body = std::mem::take(&mut kernel.body);
     let around = Around { facts: facts.clone(), level: Level::Block };
-    kernel.body = Products { kernel, gpu }.block(body, &around)?;
+    let names = Names::of(kernel, &body);
+    kernel.body = Products { kernel, gpu, names }.block(body, &around)?;
     own::spread(kernel, facts)
 }
 
@@ -82,6 +84,38 @@ impl Around {
 struct Products<'a> {
     kernel: &'a mut Kernel,
     gpu: &'a Gpu,
+    names: Names,
+}
+
+/// Variables that nothing else in a kernel has. No two of the loops that are made are inside of each other.
+struct Names {
+    /// Of a row that is loaded.
+    row: Sym,
+    /// Of a lane, of pieces along the sum, of rows of eight down, and of neighbours in a piece.
+    places: [Sym; 4],
+}
+
+impl Names {
+    fn of(kernel: &Kernel, body: &[Stmt]) -> Names {
+        let mut taken: HashSet<Sym> = kernel.facts.symbols().collect();
+        taken.extend(kernel.grid.iter().map(|axis| axis.var));
+        visit(body, &mut |stmt| match stmt {
+            Stmt::Loop(inner) => drop(taken.insert(inner.var)),
+            Stmt::Act(Act::Bind { sym, .. }) => drop(taken.insert(*sym)),
+            Stmt::Act(_) | Stmt::If { .. } => {}
+        });
+        let free = |name: &str| {
+            let mut sym = Sym::new(name);
+            while taken.contains(&sym) {
+                sym = Sym::new(&format!("{sym}_"));
+            }
+            sym
+        };
+        Names {
+            row: free("row"),
+            places: ["lane", "along", "down", "inner"].map(|name| free(&format!("{name}_of"))),
+        }
+    }
 }
 
 /// Loops that are written out around the loops of an instruction, which are around nothing else.
@@ -133,21 +167,15 @@ impl Sum {
             let Stmt::Act(Act::Let { val, op }) = stmt else { return None };
             lets.insert(*val, op.clone());
         }
-        let (mem, index, guard, factors) = match last {
-            Stmt::Act(Act::MulAdd { mem, index, factors, guard }) => (mem, index, guard, *factors),
-            Stmt::Act(Act::Store {
-                mem,
-                index,
-                value,
-                combine: Some(ReduceOp::Sum),
-                guard,
-                atomic: false,
-            }) => {
-                let Some(Op::Call(ScalarOp::Mul, factors)) = lets.get(value) else { return None };
-                (mem, index, guard, factors[..].try_into().ok()?)
-            }
-            _ => return None,
+        if let Stmt::Act(Act::MulAdd { mem, index, factors, guard }) = last {
+            let (index, guard) = (position(index), guard.clone());
+            return Some(Sum { mem: *mem, index, guard, factors: *factors, lets });
+        }
+        let Stmt::Act(Act::Store { mem, index, value, combine, guard, atomic: false }) = last else {
+            return None;
         };
+        let Some(Op::Call(ScalarOp::Mul, factors)) = lets.get(value) else { return None };
+        let factors = factors[..].try_into().ok().filter(|_| *combine == Some(ReduceOp::Sum))?;
         Some(Sum { mem: *mem, index: position(index), guard: guard.clone(), factors, lets })
     }
 }
@@ -218,7 +246,7 @@ impl Products<'_> {
         let value = |sym: Sym| if sym == row { Some(at[0]) } else { (sym == column).then_some(at[1]) };
         let first = places(&around.facts, Side::Sums, by).simplify(sum.index.subst(&value));
         let [left, right] = fragments;
-        let sums = Fragment { mem: sum.mem, first, steps: [Expr::zero(), Expr::zero()] };
+        let sums = Fragment { mem: sum.mem, first, steps: [Expr::zero(); 3] };
         let product = FragmentProduct { by, sum: sums, left, right };
         out.push(nested(inner, vec![Stmt::Act(Act::FragmentProduct(product))]).remove(0));
         Ok(nested(outer, out))

@@ -7,7 +7,7 @@ use crate::target::{Instruction, Side};
 
 /// What each lane of a warp has of an operand or of the sums of an instruction: elements of memory that each thread has of its own.
 ///
-/// They come in pieces of neighbours that lie side by side; [`Side::pieces`] says how many, and [`Side::of_lane`] which element of the
+/// They come in pieces of neighbours; [`Side::pieces`] says how many, and [`Side::of_lane`] which element of the
 /// matrix each is.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Fragment {
@@ -15,15 +15,16 @@ pub struct Fragment {
     pub mem: Mem,
     /// Where the first element is.
     pub first: Expr,
-    /// Elements from one piece along the sum to the next, and from that of one row to that of the row eight below.
-    pub steps: [Expr; 2],
+    /// Elements from one piece along the sum to the next, from that of one row to that of the row eight below, and from one neighbour to the
+    /// next.
+    pub steps: [Expr; 3],
 }
 
 /// Loads a fragment from shared memory, all lanes of a warp together.
 ///
 /// ```text
-/// a[8*u step 4, 2] left of mma.m16n8k16.bf16= x_tile[512*u + 16*k + 32*n] rows n
-/// b[4*v step 2, 0] right of mma.m16n8k16.bf16= w_tile[8*v + 512*k + 32*n] columns n
+/// a[8*u step 4, 2, 1] left of mma.m16n8k16.bf16= x_tile[512*u + 16*k + 32*n] rows n
+/// b[4*v step 2, 0, 1] right of mma.m16n8k16.bf16= w_tile[8*v + 512*k + 32*n] columns n
 /// ```
 ///
 /// What lies side by side are 16 bytes along the sum, of each row of the left operand and column of the right one, or, where they are
@@ -49,7 +50,7 @@ pub struct FragmentLoad {
 /// Adds a product of two fragments to a third, by one instruction of a warp.
 ///
 /// ```text
-/// acc[4*v step 0, 2] mma.m16n8k16.bf16= fragments a[8*u step 4, 2] by b[4*v step 2, 0]
+/// acc[4*v step 0, 2, 1] mma.m16n8k16.bf16= fragments a[8*u step 4, 2, 1] by b[4*v step 2, 0, 1]
 /// ```
 ///
 /// Numbers are as those of a [`Dot`](super::Dot).
@@ -68,7 +69,7 @@ pub struct FragmentProduct {
 impl Fragment {
     /// Where the element `inner` of a piece is, which is so many along the sum and so many rows of eight down.
     pub fn place(&self, [along, down, inner]: [Expr; 3]) -> Expr {
-        self.first + self.steps[0] * along + self.steps[1] * down + inner
+        self.first + self.steps[0] * along + self.steps[1] * down + self.steps[2] * inner
     }
 }
 

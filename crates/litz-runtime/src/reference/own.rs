@@ -56,14 +56,18 @@ impl OwnFragment {
         first: Formula,
     ) -> Option<OwnFragment> {
         let [along, down, inner] = side.pieces(by);
-        let steps = [fragment.steps[0].as_int()?, fragment.steps[1].as_int()?];
+        let [s, t, u] = fragment.steps;
+        let steps = [s.as_int()?, t.as_int()?, u.as_int()?];
         let mut pieces = Vec::new();
         for lane in 0..i64::from(Gpu::LANES) {
             let mut own = Vec::new();
             for at in 0..along * down * inner {
                 let [p, q, r] = [at / (down * inner), at / inner % down, at % inner];
                 let place = side.of_lane(by, Expr::int(lane), [p, q, r].map(Expr::int));
-                own.push(([place[0].as_int()?, place[1].as_int()?], steps[0] * p + steps[1] * q + r));
+                own.push((
+                    [place[0].as_int()?, place[1].as_int()?],
+                    steps[0] * p + steps[1] * q + steps[2] * r,
+                ));
             }
             pieces.push(own);
         }
@@ -231,8 +235,7 @@ impl Machine<'_, '_> {
         let Lanes { into, from, positions, .. } = reduction;
         let (at, first) = (self.position(into)?, self.position(from)?);
         let is_own = self.code.mems[into.mem].is_own();
-        let warp = self.warp()?;
-        for lanes in warp.chunks(reduction.lanes) {
+        for lanes in self.present().chunks(reduction.lanes) {
             let mut parts = Vec::new();
             for &lane in lanes {
                 let position = positions.map(|[_, places]| self.load_of(places, first, lane)).transpose()?;

@@ -67,8 +67,17 @@ pub fn run(file: &TestFile) -> Result<(), String> {
         }
         // Nothing else runs what is for another kind of machine.
         if schedule.target.cpu().is_none() {
-            return seeds(&settings, &given, &weights, &calls, SEEDS)
-                .map_err(|e| format!("given schedule, {e}"));
+            seeds(&settings, &given, &weights, &calls, SEEDS).map_err(|e| format!("given schedule, {e}"))?;
+            let gpu = litz::backend(&Options::for_target(schedule.target)).map_err(|e| e.to_string())?;
+            let spread = match (realized_for(&loops, &schedule, &*gpu), settings.is_held) {
+                (Ok(spread), false) => spread,
+                (Err(why), true) if why.contains("no-fragments") => return Ok(()),
+                (Ok(_), true) => return Err("expected registers that cannot be spread: remove `held`".into()),
+                (Err(why), _) => return Err(why),
+            };
+            check("given schedule, kernel passes", &spread, reference(&spread)?)?;
+            return seeds(&settings, &spread, &weights, &calls, SEEDS)
+                .map_err(|e| format!("given schedule, kernel passes, {e}"));
         }
         let given = realized_for(&loops, &schedule, &*host)?;
         check("given schedule, kernel passes, reference device", &given, reference(&given)?)?;

@@ -18,6 +18,8 @@ pub struct Settings {
     pub passes: Vec<String>,
     /// Slug of the failure that every call ends in.
     pub fails: Option<String>,
+    /// Whether kernels of the given schedule have registers that cannot be spread over threads.
+    pub is_held: bool,
 }
 
 /// The target of files that name none.
@@ -27,7 +29,7 @@ impl Settings {
     /// Reads the settings of a file; an unknown one is an error.
     pub fn of(file: &TestFile) -> Result<Settings, String> {
         let mut options = Options { cache: None, ..Options::default() };
-        let (mut target, mut passes, mut fails) = (TARGET, Vec::new(), None);
+        let (mut target, mut passes, mut fails, mut is_held) = (TARGET, Vec::new(), None, false);
         for (key, value) in &file.settings {
             match key.as_str() {
                 "target" => target = value,
@@ -37,13 +39,14 @@ impl Settings {
                 "partial_column" => options.heuristics.partial_column = number(key, value)?,
                 "passes" => passes = value.split(", ").map(str::to_owned).collect(),
                 "fails" => fails = Some(value.clone()),
+                "held" => is_held = value == "yes",
                 _ => return Err(format!("unknown setting `{key}`")),
             }
         }
         let info: Target = target.parse().map_err(|error| format!("{error}"))?;
         options.threads = info.threads() as usize;
         let backend = litz::backend(&Options::for_target(info)).map_err(|error| error.to_string())?;
-        Ok(Settings { info, backend, options, passes, fails })
+        Ok(Settings { info, backend, options, passes, fails, is_held })
     }
 }
 

@@ -123,11 +123,11 @@ impl Products<'_> {
         let lane = Expr::sym(Sym::new(PLACES[0]));
         // One lane's elements behind another's.
         let first = lane * (elements * count) + number * elements;
-        let steps = [down * inner, inner];
+        let steps = [down * inner, inner, Expr::one()];
         let with_places = Fragment { mem, first, steps };
         let [along, rows, beside] = [1, 2, 3].map(|at| Expr::sym(Sym::new(PLACES[at])));
         let place = with_places.place([along, rows, beside]);
-        let own = Fragment { mem, first: place, steps: [Expr::zero(), Expr::zero()] };
+        let own = Fragment { mem, first: place, steps: [Expr::zero(); 3] };
         let body = match self.rows_of(&operand, sum, around) {
             Some((from, row, first, is_transposed)) => {
                 let load = FragmentLoad { by, side, into: own.clone(), from, row, first, is_transposed };
@@ -152,7 +152,7 @@ impl Products<'_> {
         }
         let [across, point] = operand.axes;
         let beside = ROW_BYTES / bytes;
-        let row = Sym::new("n");
+        let row = self.names.row;
         let rows = |along: Axis, of: Axis| {
             let (step, rest) = around.facts.simplify(position(index)).linear(along.var)?;
             let is_whole = step.is_one()
@@ -179,7 +179,7 @@ impl Products<'_> {
         (sum, place, mem): (&Sum, Expr, Mem),
         around: &Around,
     ) -> Vec<Stmt> {
-        let [l, q, h, i] = ["fl", "fq", "fh", "fi"].map(Sym::new);
+        let [l, q, h, i] = self.names.places;
         let pieces = operand.side.pieces(by);
         let own: HashMap<Sym, Expr> =
             PLACES.iter().map(|name| Sym::new(name)).zip([l, q, h, i].map(Expr::sym)).collect();

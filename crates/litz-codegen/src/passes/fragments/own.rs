@@ -11,11 +11,14 @@
 //! ```
 
 use super::{PLACES, places};
+use litz_analysis::apart::in_mixed_radix;
+use litz_analysis::inside::longest;
 use litz_ir::Diag;
 use litz_ir::kernel::{
-    Act, Fragment, Kernel, LaneReduction, Loop, Mem, MemData, PartMut, Space, Stmt, visit,
+    Act, Fragment, Kernel, LaneReduction, Loop, Mem, MemData, PartMut, Space, Stmt, Touch, visit,
 };
-use litz_ir::target::Side;
+use litz_ir::loops::Axis;
+use litz_ir::target::{Gpu, Side};
 use litz_sym::{Expr, Facts, Sym};
 use std::collections::{HashMap, HashSet};
 
@@ -54,16 +57,18 @@ fn layouts(kernel: &Kernel, body: &mut [Stmt], facts: &Facts) -> Result<HashMap<
     let mut found: HashMap<Mem, Result<Vec<Digit>, Expr>> = HashMap::new();
     // Those of which threads have elements each.
     let mut parted: HashSet<Mem> = HashSet::new();
-    Walk { kernel, threads: Vec::new() }.block(body, facts, &mut |mem, at, here, lanes| {
-        if lanes.is_some() || at.syms().iter().any(|sym| here.threads.contains(sym)) {
+    Walk { kernel, threads: Vec::new() }.block(body, facts, &mut |mem, at, here| {
+        // What all threads store alike, each has all of, whichever it reads.
+        let is_of_thread = || here.threads.iter().any(|thread| at.has_sym(thread.var));
+        if here.lanes.is_some() || here.is_store && is_of_thread() {
             parted.insert(mem);
         }
         let all = found.entry(mem).or_insert_with(|| Ok(Vec::new()));
         let Ok(digits) = all else { return };
         match terms(*at, here) {
-            Some(terms) => {
+            Some((terms, _)) => {
                 digits.extend(terms.into_iter().map(|term| term.digit));
-                digits.extend(lanes.map(|lanes| Digit { stride: 1, end: lanes, is_thread: true }));
+                digits.extend(here.lanes.map(|lanes| Digit { stride: 1, end: lanes, is_thread: true }));
             }
             None => *all = Err(*at),
         }
@@ -90,7 +95,7 @@ fn own_indices(
     layouts: &HashMap<Mem, Layout>,
 ) -> Result<(), (Mem, Expr)> {
     let mut wrong = None;
-    Walk { kernel, threads: Vec::new() }.block(body, facts, &mut |mem, at, here, _| match layouts[&mem]
+    Walk { kernel, threads: Vec::new() }.block(body, facts, &mut |mem, at, here| match layouts[&mem]
         .own(*at, here)
     {
         Some(own) => *at = here.facts.simplify(own),
@@ -110,7 +115,7 @@ fn fragments(stmts: &mut [Stmt], wrong: &mut dyn FnMut(Mem, Expr)) {
             let (along, rest) = fragment.first.linear(along)?;
             let (down, rest) = rest.linear(down)?;
             let (inner, first) = rest.linear(inner)?;
-            (inner.is_one() || inner.is_zero()).then_some((first, [along, down]))
+            Some((first, [along, down, inner]))
         };
         match parted() {
             Some((first, steps)) => (fragment.first, fragment.steps) = (first, steps),
@@ -130,17 +135,20 @@ fn fragments(stmts: &mut [Stmt], wrong: &mut dyn FnMut(Mem, Expr)) {
 struct Here<'a> {
     facts: &'a Facts,
     /// The variables that say which thread it is.
-    threads: &'a [Sym],
+    threads: &'a [Axis],
+    is_store: bool,
+    /// How many lanes have an element each from there on, where a reduction combines these.
+    lanes: Option<i64>,
 }
 
 /// Goes through the accesses of memory that threads hold together.
 struct Walk<'a> {
     kernel: &'a Kernel,
-    threads: Vec<Sym>,
+    threads: Vec<Axis>,
 }
 
-/// What is done with an index, which may be changed, and how many lanes have an element each from there on, where a reduction combines these.
-type Visit<'v> = dyn FnMut(Mem, &mut Expr, &Here<'_>, Option<i64>) + 'v;
+/// What is done with an index, which may be changed.
+type Visit<'v> = dyn FnMut(Mem, &mut Expr, &Here<'_>) + 'v;
 
 impl Walk<'_> {
     fn block(&mut self, stmts: &mut [Stmt], facts: &Facts, f: &mut Visit<'_>) {
@@ -156,8 +164,8 @@ impl Walk<'_> {
                 inside.declare_index(*var, *extent);
                 // A variable of a loop elsewhere may have the name.
                 let outer = std::mem::take(&mut self.threads);
-                self.threads = outer.iter().copied().filter(|thread| thread != var).collect();
-                self.threads.extend(kind.level().map(|_| *var));
+                self.threads = outer.iter().copied().filter(|thread| thread.var != *var).collect();
+                self.threads.extend(kind.level().map(|_| Axis { var: *var, extent: longest(*extent) }));
                 self.block(body, &inside, f);
                 self.threads = outer;
                 debug_assert_eq!(self.threads.len(), depth, "loops are left as they were entered");
@@ -171,51 +179,42 @@ impl Walk<'_> {
     }
 
     fn act(&mut self, act: &mut Act, facts: &Facts, f: &mut Visit<'_>) {
-        let lane = Sym::new(PLACES[0]);
         let kernel = self.kernel;
         let is_held = |mem: Mem| matches!(kernel.mems[mem].space, Space::Register | Space::Scratch);
-        let own = |side: Side, by| places(facts, side, by);
-        let threads: Vec<Sym> = self.threads.iter().copied().chain([lane]).collect();
-        let fragment = |(side, fragment): (Side, &mut Fragment), by, f: &mut Visit<'_>| {
-            let facts = own(side, by);
-            f(fragment.mem, &mut fragment.first, &Here { facts: &facts, threads: &threads }, None);
+        let lane = Axis { var: Sym::new(PLACES[0]), extent: Expr::int(Gpu::LANES.into()) };
+        let threads: Vec<Axis> = self.threads.iter().copied().chain([lane]).collect();
+        let fragment = |(side, own): (Side, &mut Fragment), is_store: bool, by, f: &mut Visit<'_>| {
+            let facts = places(facts, side, by);
+            f(own.mem, &mut own.first, &Here { facts: &facts, threads: &threads, is_store, lanes: None });
         };
-        match act {
-            Act::FragmentLoad(load) => fragment((load.side, &mut load.into), load.by, f),
-            Act::FragmentProduct(product) => {
-                fragment((Side::Sums, &mut product.sum), product.by, f);
-                fragment((Side::Left, &mut product.left), product.by, f);
-                fragment((Side::Right, &mut product.right), product.by, f);
-            }
-            _ => {
-                let here = Here { facts, threads: &threads };
-                let lanes = match act {
-                    Act::Lanes(LaneReduction { from, lanes, copies, .. }) => {
-                        Some((*from, i64::from(*lanes) * i64::from(*copies)))
-                    }
-                    _ => None,
-                };
-                let count = match act {
-                    Act::Copy { count, .. } => i64::from(*count),
-                    _ => 1,
-                };
-                act.each_part_mut(&mut |part| {
-                    let PartMut::Access { mem, beside, index, .. } = part else { return };
-                    let [at] = index else { return };
-                    if !is_held(*mem) {
-                        return;
-                    }
-                    let lanes = lanes.filter(|(from, _)| from == mem).map(|lanes| lanes.1);
-                    let mut flat = *at * count;
-                    if let Some(beside) = beside {
-                        // Both are accessed at one index, and have one layout.
-                        f(*beside, &mut flat.clone(), &here, lanes);
-                    }
-                    f(*mem, &mut flat, &here, lanes);
-                    *at = facts.simplify(flat.floordiv(count));
-                });
-            }
+        if let Act::FragmentLoad(load) = act {
+            return fragment((load.side, &mut load.into), true, load.by, f);
         }
+        if let Act::FragmentProduct(product) = act {
+            fragment((Side::Sums, &mut product.sum), true, product.by, f);
+            fragment((Side::Left, &mut product.left), false, product.by, f);
+            return fragment((Side::Right, &mut product.right), false, product.by, f);
+        }
+        let mut lanes = None;
+        if let Act::Lanes(LaneReduction { from, lanes: count, copies, .. }) = act {
+            lanes = Some((*from, i64::from(*count) * i64::from(*copies)));
+        }
+        let count = if let Act::Copy { count, .. } = act { i64::from(*count) } else { 1 };
+        act.each_part_mut(&mut |part| {
+            let PartMut::Access { touch, mem, beside, index: [at], .. } = part else { return };
+            if !is_held(*mem) {
+                return;
+            }
+            let lanes = lanes.filter(|(from, _)| from == mem).map(|lanes| lanes.1);
+            let here = Here { facts, threads: &threads, is_store: touch == Touch::Store, lanes };
+            let mut flat = *at * count;
+            if let Some(beside) = beside {
+                // Both are accessed at one index, and have one layout.
+                f(*beside, &mut flat.clone(), &here);
+            }
+            f(*mem, &mut flat, &here);
+            *at = facts.simplify(flat.floordiv(count));
+        });
     }
 }
 
@@ -233,17 +232,28 @@ struct Term {
     value: Expr,
 }
 
-/// The terms of an index that are not constant. None where one has no least value of zero, or is of threads and of other things at once.
-fn terms(at: Expr, here: &Here<'_>) -> Option<Vec<Term>> {
-    let term = |(stride, value): (i64, Expr)| {
-        let range = here.facts.bounds(value);
-        let of_threads = value.syms().into_iter().filter(|sym| here.threads.contains(sym)).count();
-        let is_thread = of_threads > 0;
-        let is_one = of_threads == 0 || of_threads == value.syms().len();
-        let is_digit = stride > 0 && range.lo >= 0 && range.hi < i64::MAX / stride.max(1) - 1 && is_one;
-        is_digit.then(|| Term { digit: Digit { stride, end: stride * (range.hi + 1), is_thread }, value })
+/// The terms of an index, and its constant. Variables of threads are taken for their digits where it has quotients and remainders of them.
+/// None where a term has no least value of zero, or is of threads and of other things at once.
+fn terms(at: Expr, here: &Here<'_>) -> Option<(Vec<Term>, i64)> {
+    let (at, threads) = match in_mixed_radix(&[at], here.threads, here.facts) {
+        Some((sums, digits)) => (sums[0], digits),
+        None => (at, here.threads.to_vec()),
     };
-    at.terms().map(term).collect()
+    let mut facts = here.facts.clone();
+    threads.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
+    let term = |(stride, value): (i64, Expr)| {
+        let range = facts.bounds(value);
+        let syms = value.syms();
+        let is_of_thread = |sym: &Sym| threads.iter().any(|axis| axis.var == *sym);
+        let of_threads = syms.iter().filter(|sym| is_of_thread(sym)).count();
+        let is_digit = stride > 0
+            && range.lo >= 0
+            && range.hi < i64::MAX / stride.max(1) - 1
+            && (of_threads == 0 || of_threads == syms.len());
+        let digit = Digit { stride, end: stride * range.hi.saturating_add(1), is_thread: of_threads > 0 };
+        is_digit.then_some(Term { digit, value })
+    };
+    Some((at.terms().map(term).collect::<Option<_>>()?, at.constant()))
 }
 
 /// How the elements of a memory are spread over threads.
@@ -295,8 +305,8 @@ impl Layout {
         }
         let mut own = Expr::zero();
         let mut most: Vec<i64> = vec![0; self.digits.len()];
-        let constant = at.constant();
-        let all = terms(at, here)?.into_iter().map(|term| (term.digit, term.value));
+        let (terms, constant) = terms(at, here)?;
+        let all = terms.into_iter().map(|term| (term.digit, term.value));
         let constants = self.constants(constant)?;
         for (digit, value) in all.chain(constants) {
             if digit.end <= digit.stride {
@@ -359,7 +369,8 @@ mod tests {
         for (sym, extent) in [(c, 2), (l, 32), (r, 2)] {
             facts.declare_index(sym, Expr::int(extent));
         }
-        let here = Here { facts: &facts, threads: &[l] };
+        let threads = [Axis { var: l, extent: Expr::int(32) }];
+        let here = Here { facts: &facts, threads: &threads, is_store: true, lanes: None };
         let own = |at: Expr| layout.own(at, &here);
         let [c, l, r] = [c, l, r].map(Expr::sym);
         assert_eq!(own(c + l * 2 + r * 64), Some(c + r * 2));

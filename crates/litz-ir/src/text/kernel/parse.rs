@@ -305,7 +305,7 @@ impl Reader {
         Ok((self.mems.name(cx)?, cx.list("[", "]", Cursor::expr)?))
     }
 
-    /// `x[i]`, `x[i step 32]` with the distance between the rows of a matrix, or `x[i step 4, 2]` with those in a fragment.
+    /// `x[i]`, `x[i step 32]` with the distance between the rows of a matrix, or `x[i step 4, 2, 1]` with those in a fragment.
     fn place(&self, cx: &mut Cursor) -> Result<(Mem, Vec<Expr>, Vec<Expr>)> {
         let mem = self.mems.name(cx)?;
         cx.expect("[")?;
@@ -386,17 +386,17 @@ impl Reader {
         })))
     }
 
-    /// `a[0 step 4, 2]`.
+    /// `a[0 step 4, 2, 1]`.
     fn fragment(&self, cx: &mut Cursor) -> Result<Fragment> {
         let (mem, index, steps) = self.place(cx)?;
         match steps[..] {
-            [along, down] => Ok(Fragment { mem, first: index[0], steps: [along, down] }),
-            _ => Err(cx.error("syntax", "expected a fragment, as `a[i step 4, 2]`")),
+            [along, down, inner] => Ok(Fragment { mem, first: index[0], steps: [along, down, inner] }),
+            _ => Err(cx.error("syntax", "expected a fragment, as `a[i step 4, 2, 1]`")),
         }
     }
 
-    /// The rest of `a[0 step 4, 2] left of mma.m16n8k16.bf16= x[32*n] rows n` or of `acc[0 step 0, 2] mma.m16n8k16.bf16= fragments
-    /// a[0 step 4, 2] by b[0 step 2, 0]`.
+    /// The rest of `a[0 step 4, 2, 1] left of mma.m16n8k16.bf16= x[32*n] rows n` or of `acc[0 step 0, 2, 1] mma.m16n8k16.bf16= fragments
+    /// a[0 step 4, 2, 1] by b[0 step 2, 0, 1]`.
     fn fragments(&self, cx: &mut Cursor, own: Fragment) -> Result<Stmt> {
         let side = Side::OPERANDS.into_iter().find(|side| cx.eat(side.name()));
         if side.is_some() {
@@ -433,8 +433,8 @@ impl Reader {
         match steps[..] {
             [] => {}
             [step] if !atomic => return self.matrix_product(cx, mem, index[0], step),
-            [along, down] if !atomic => {
-                return self.fragments(cx, Fragment { mem, first: index[0], steps: [along, down] });
+            [along, down, inner] if !atomic => {
+                return self.fragments(cx, Fragment { mem, first: index[0], steps: [along, down, inner] });
             }
             _ => return Err(cx.error("syntax", "expected an element, found a matrix")),
         }
