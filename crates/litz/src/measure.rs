@@ -187,10 +187,9 @@ fn containing<'a>(loops: &'a Loops, nests: &[String]) -> Option<&'a Loops> {
 fn has_matrix(kernel: &Kernel) -> bool {
     let mut has_matrix = false;
     kernel::visit(&kernel.body, &mut |stmt| {
-        has_matrix |= matches!(
-            stmt,
-            kernel::Stmt::Act(kernel::Act::Dot(_)) | kernel::Stmt::Act(kernel::Act::MatrixProduct(_))
-        );
+        use kernel::{Act, Stmt};
+        has_matrix |=
+            matches!(stmt, Stmt::Act(Act::Dot(_) | Act::MatrixProduct(_) | Act::FragmentProduct(_)));
     });
     has_matrix
 }

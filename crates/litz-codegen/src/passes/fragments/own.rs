@@ -102,14 +102,17 @@ fn own_indices(
         None => wrong = Some((mem, *at)),
     });
     if wrong.is_none() {
-        fragments(body, &mut |mem, at| wrong = Some((mem, at)));
+        fragments(body, layouts, &mut |mem, at| wrong = Some((mem, at)));
     }
     wrong.map_or(Ok(()), Err)
 }
 
 /// Says of fragments how their pieces lie, which their first elements are indices of so far.
-fn fragments(stmts: &mut [Stmt], wrong: &mut dyn FnMut(Mem, Expr)) {
+fn fragments(stmts: &mut [Stmt], layouts: &HashMap<Mem, Layout>, wrong: &mut dyn FnMut(Mem, Expr)) {
     let mut set = |fragment: &mut Fragment| {
+        if !layouts.contains_key(&fragment.mem) {
+            return;
+        }
         let [along, down, inner] = [1, 2, 3].map(|at| Sym::new(PLACES[at]));
         let parted = || {
             let (along, rest) = fragment.first.linear(along)?;
@@ -184,6 +187,9 @@ impl Walk<'_> {
         let lane = Axis { var: Sym::new(PLACES[0]), extent: Expr::int(Gpu::LANES.into()) };
         let threads: Vec<Axis> = self.threads.iter().copied().chain([lane]).collect();
         let fragment = |(side, own): (Side, &mut Fragment), is_store: bool, by, f: &mut Visit<'_>| {
+            if !is_held(own.mem) {
+                return;
+            }
             let facts = places(facts, side, by);
             f(own.mem, &mut own.first, &Here { facts: &facts, threads: &threads, is_store, lanes: None });
         };
