@@ -68,9 +68,9 @@ pub fn numbered(seed: u64, at: u64, isas: &[Isa]) -> (Model, Target) {
 }
 
 /// A target that this machine can run code for, or a GPU, which the reference device stands for; with no choices left, one thread of the
-/// first instruction set.
+/// first instruction set. Where there is no instruction set, a GPU.
 pub fn target(choices: &mut Choices<'_>, isas: &[Isa]) -> Target {
-    if choices.once_in(6) {
+    if choices.once_in(6) || isas.is_empty() {
         let info = target::Target::Gpu(Gpu::new(choices.pick(&GpuIsa::ALL), choices.pick(&[132, 1, 7])));
         let freeze = !choices.once_in(4);
         return Target { info, options: Options { freeze, ..Options::for_target(info) } };

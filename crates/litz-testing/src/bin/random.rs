@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! random run SEED FIRST COUNT     try models
+//! random gpu SEED FIRST COUNT     try models, all for GPUs
 //! random show SEED NUMBER         print a model
 //! random dump SEED NUMBER FOLDER  write the texts of all its stages
 //! random grow SEED FIRST COUNT    compile models and say what they leave in the process
@@ -16,13 +17,15 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
+use litz_ir::target::Isa;
 use litz_sym::Interned;
 use litz_testing::devices;
 use litz_testing::models::shrink;
 use litz_testing::torch::{self, Returned};
 use litz_testing::trial::{self, Pools, Verdict};
 
-const USAGE: &str = "usage: random ((run | grow) SEED FIRST COUNT | show SEED NUMBER | shrink SEED NUMBER |
+const USAGE: &str =
+    "usage: random ((run | gpu | grow) SEED FIRST COUNT | show SEED NUMBER | shrink SEED NUMBER |
                dump SEED NUMBER FOLDER | export SEED FIRST COUNT PREFIX | torch SEED FIRST COUNT PREFIX)";
 
 fn main() -> ExitCode {
@@ -30,7 +33,8 @@ fn main() -> ExitCode {
     let numbers: Vec<u64> = words.iter().skip(1).map_while(|word| word.parse().ok()).collect();
     let others: Vec<&Path> = words.iter().skip(1 + numbers.len()).map(Path::new).collect();
     let done = match (words.first().map_or("", String::as_str), &numbers[..], &others[..]) {
-        ("run", &[seed, first, count], []) => run(seed, first, count, None),
+        ("run", &[seed, first, count], []) => run((seed, first, count), &devices::isas(), None),
+        ("gpu", &[seed, first, count], []) => run((seed, first, count), &[], None),
         ("grow", &[seed, first, count], []) => grow(seed, first, count),
         ("show", &[seed, number], []) => show(seed, number),
         ("dump", &[seed, number], [folder]) => dump(seed, number, folder),
@@ -40,7 +44,7 @@ fn main() -> ExitCode {
         }
         ("torch", &[seed, first, count], [prefix]) => torch::returned(prefix)
             .map_err(std::io::Error::other)
-            .and_then(|returned| run(seed, first, count, Some(&returned))),
+            .and_then(|returned| run((seed, first, count), &devices::isas(), Some(&returned))),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::FAILURE;
@@ -93,15 +97,19 @@ fn resident() -> Option<u64> {
 }
 
 /// Tries models, against PyTorch's results where they are given.
-fn run(seed: u64, first: u64, count: u64, returned: Option<&Returned>) -> std::io::Result<()> {
-    let (isas, mut pools) = (devices::isas(), Pools::default());
+fn run(
+    (seed, first, count): (u64, u64, u64),
+    isas: &[Isa],
+    returned: Option<&Returned>,
+) -> std::io::Result<()> {
+    let mut pools = Pools::default();
     // What panics is reported with the model.
     std::panic::set_hook(Box::new(|_| {}));
     let mut out = std::io::stdout();
     for number in first..first + count {
         writeln!(out, "try {number}")?;
         out.flush()?;
-        let (model, target) = trial::numbered(seed, number, &isas);
+        let (model, target) = trial::numbered(seed, number, isas);
         let verdict = match returned {
             None => trial::run(&model, &target, &mut pools),
             Some(returned) => torch::compare(number, &model, &target, &mut pools, returned),
