@@ -1,4 +1,4 @@
-//! Checks every block of `docs/tour.md` and `docs/kernel.md` against what the compiler gives for one small model.
+//! Checks every block of `docs/tour.md`, `docs/kernel.md` and `docs/gpu-kernel.md` against what the compiler gives for one small model.
 //!
 //! A block begins with ` ```litz NAME `. `LITZ_BLESS=1 cargo test -p litz --test tour` rewrites the blocks and leaves
 //! the prose around them alone.
@@ -95,14 +95,33 @@ fn fill(page: &str, texts: &BTreeMap<String, String>) -> String {
     filled
 }
 
-/// Blocks of the page about one kernel leave lines out, which `..` stands for, and the indentation of what is around them.
+/// Blocks of the pages about one kernel leave lines out, which `..` stands for, and the indentation of what is around them.
 #[test]
 fn the_page_about_one_kernel_quotes_what_the_compiler_gives() {
-    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/kernel.md"));
-    let page = page.expect("docs/kernel.md can be read");
+    let quoted = quoted("kernel.md", MODEL, "cpu(isa=avx2, threads=4)");
+    assert_eq!(quoted, ["loops", "schedule", "kernel", "llvm", "asm"]);
+}
+
+#[test]
+fn the_page_about_a_kernel_of_a_gpu_quotes_what_the_compiler_gives() {
+    let page = page("gpu-kernel.md");
+    let (_, model) = page.split_once("```litz graph\n").expect("a model");
+    let (model, _) = model.split_once("```").expect("the block has an end");
+    let quoted = quoted("gpu-kernel.md", model, "gpu(isa=sm80, units=108)");
+    assert_eq!(quoted, ["schedule", "kernel", "kernel"]);
+}
+
+fn page(name: &str) -> String {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
+    fs::read_to_string(path).expect("the page can be read")
+}
+
+/// The stages whose texts a page quotes, each of which is there.
+fn quoted(name: &str, model: &str, target: &str) -> Vec<String> {
+    let page = page(name);
     let folder = tempfile::tempdir().expect("a folder");
-    let model = folder.path().join("tour.litz");
-    fs::write(&model, MODEL).expect("it is written");
+    let path = folder.path().join("tour.litz");
+    fs::write(&path, model).expect("it is written");
     let mut lines = page.lines();
     let mut quoted = Vec::new();
     while let Some(line) = lines.next() {
@@ -112,8 +131,12 @@ fn the_page_about_one_kernel_quotes_what_the_compiler_gives() {
             continue;
         }
         let stage = kind.trim_start_matches("litz ");
+        // That is the model.
+        if stage == "graph" {
+            continue;
+        }
         let mut litz = Command::new(env!("CARGO_BIN_EXE_litz"));
-        litz.arg("compile").arg(&model).args(["--target", "cpu(isa=avx2, threads=4)", "--to", stage]);
+        litz.arg("compile").arg(&path).args(["--target", target, "--to", stage]);
         let ran = litz.output().expect("it runs");
         assert!(ran.status.success(), "{stage}: {}", String::from_utf8_lossy(&ran.stderr));
         let text = String::from_utf8(ran.stdout).expect("text");
@@ -125,7 +148,7 @@ fn the_page_about_one_kernel_quotes_what_the_compiler_gives() {
             let at = at.unwrap_or_else(|| panic!("{stage}: not there:\n{}\n\n{text}", wanted.join("\n")));
             rest.drain(..at + wanted.len());
         }
-        quoted.push(stage);
+        quoted.push(stage.to_owned());
     }
-    assert_eq!(quoted, ["loops", "schedule", "kernel", "llvm", "asm"]);
+    quoted
 }
