@@ -15,6 +15,7 @@ mod counts;
 mod distant;
 mod elements;
 mod explain;
+mod fragments;
 mod lanes;
 pub mod loops;
 mod order;

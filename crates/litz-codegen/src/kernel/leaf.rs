@@ -1,7 +1,6 @@
 //! Lowers the leaves of a plan's tree to straight-line statements.
 
 use super::accumulator::{Accumulator, store};
-use super::local::local_of;
 use super::{Builder, Env, Held, bound};
 use litz_analysis::collisions::colliding_axes;
 use litz_analysis::copies::read_of;
@@ -346,7 +345,7 @@ impl<'a> Builder<'a> {
             line.stored.insert((buf, run.exprs(index)), value);
         }
         let atomic = combine.is_some() && self.meets_other_points(run);
-        let is_filled = local_of(buf, run).is_some_and(|local| local.is_filled);
+        let is_filled = Builder::is_filled(buf, run);
         let (mem, index) = self.element(buf, index, run)?;
         let guard = if is_filled { Vec::new() } else { run.guard.clone() };
         line.stmts.push(Stmt::Act(Act::Store { mem, index, value, combine, guard, atomic }));

@@ -16,7 +16,7 @@ pub(super) struct LocalMem {
     mem: Mem,
     footprint: Footprint,
     /// Whether it holds zeros where what it is a copy of has no elements.
-    pub(super) is_filled: bool,
+    is_filled: bool,
 }
 
 impl<'a> Builder<'a> {
@@ -74,6 +74,11 @@ impl<'a> Builder<'a> {
         Err(self.error(format!("{} is neither a parameter nor local", data.name)))
     }
 
+    /// Whether `buf` is a copy that holds zeros where there is nothing to copy.
+    pub(super) fn is_filled(buf: Buf, run: &Run<'a, '_>) -> bool {
+        local_of(buf, run).is_some_and(|local| local.is_filled)
+    }
+
     /// Those guards of a leaf that say whether there is an element of what `buf` is a copy of, where the copy holds zero if there is none,
     /// and its memory has room for what is there instead.
     pub(super) fn zeros(&self, buf: Buf, index: &[Expr], run: &Run<'a, '_>) -> Vec<Rel> {
@@ -95,7 +100,7 @@ impl<'a> Builder<'a> {
 }
 
 /// The local buffer that a leaf accesses as `buf`, if it is one.
-pub(super) fn local_of<'e>(buf: Buf, run: &Run<'_, 'e>) -> Option<&'e LocalMem> {
+fn local_of<'e>(buf: Buf, run: &Run<'_, 'e>) -> Option<&'e LocalMem> {
     let held = run.locals.iter().rev().find(|held| held.buf == buf);
     held.and_then(|held| held.declared.as_deref())
 }

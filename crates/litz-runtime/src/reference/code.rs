@@ -4,7 +4,7 @@ use litz_ir::Dtype;
 use litz_ir::kernel::{Space, Swizzle, Sync};
 use litz_ir::target::{Level, Team};
 
-use super::own::{LoadOfFragment, ProductOfFragments};
+use super::fragments::{LoadOfFragment, ProductOfFragments};
 use super::scalar::ScalarFn;
 use crate::formula::{Formula, Relation};
 use crate::number::Bits;
@@ -43,6 +43,13 @@ pub(super) struct Memory {
     pub(super) seen: Option<Seen>,
     /// How its units change places.
     pub swizzle: Option<Swizzle>,
+}
+
+impl Memory {
+    /// Whether each thread has one.
+    pub(super) fn is_own(&self) -> bool {
+        self.space == Space::Own
+    }
 }
 
 impl Node {

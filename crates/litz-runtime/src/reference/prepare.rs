@@ -11,7 +11,7 @@ use litz_ir::{Dtype, ReduceOp, ScalarOp};
 use litz_sym::{Expr, Rel, Sym};
 
 use super::code::{Code, ElementRef, Lane, Lanes, Memory, Node, Operand, Seen, meeting};
-use super::own::{LoadOfFragment, OwnFragment, ProductOfFragments};
+use super::fragments::{LoadOfFragment, OwnFragment, ProductOfFragments};
 use super::scalar::{ScalarFn, function, operation};
 use super::threads::threads_of;
 use crate::error::RunError;
