@@ -22,6 +22,11 @@ pub fn same(facts: &Facts, a: Expr, b: Expr) -> bool {
     a == b || (a.as_int().is_none() || b.as_int().is_none()) && known(facts, Rel::eq(a, b)) == Some(true)
 }
 
+/// Whether a dimension is known to have one element, so that nothing follows from its stride.
+fn is_one(facts: &Facts, size: Expr) -> bool {
+    same(facts, size, Expr::one())
+}
+
 /// The common shape of several, aligned at the last dimension. Sizes that are not known to agree are required to.
 pub fn broadcast(cx: &mut InferCx<'_>, shapes: &[&[Expr]], who: &str) -> Result<Vec<Expr>, OpError> {
     let rank = shapes.iter().map(|s| s.len()).max().unwrap_or(0);
@@ -294,7 +299,7 @@ fn dense_order(
     strides: &[Expr],
     dims: impl Iterator<Item = usize>,
 ) -> Option<Vec<usize>> {
-    let mut left: Vec<usize> = dims.filter(|&d| !sizes[d].is_one()).collect();
+    let mut left: Vec<usize> = dims.filter(|&d| !is_one(facts, sizes[d])).collect();
     let (mut order, mut expected) = (Vec::with_capacity(left.len()), Expr::one());
     while !left.is_empty() {
         let next = left.swap_remove(left.iter().position(|&d| same(facts, strides[d], expected))?);
@@ -331,7 +336,7 @@ pub fn is_overlapping(facts: &Facts, ty: &TensorType) -> bool {
 /// What holds where each stride steps over all that smaller strides reach, which are those that are smaller for the example sizes; None
 /// where they do not step over it then. Nothing is asked of strides without examples: those of inputs have some.
 pub fn distinct_where(facts: &Facts, ty: &TensorType) -> Option<Vec<Rel>> {
-    let dims = (0..ty.rank()).filter(|&d| !ty.sizes[d].is_one());
+    let dims = (0..ty.rank()).filter(|&d| !is_one(facts, ty.sizes[d]));
     let dims: Option<Vec<(i64, usize)>> = dims.map(|d| Some((facts.hint(ty.strides[d])?, d))).collect();
     let Some(mut dims) = dims else { return Some(Vec::new()) };
     dims.sort_unstable();
@@ -355,7 +360,7 @@ fn steps_over(facts: &Facts, ty: &TensorType) -> Option<bool> {
         }
     }
     let facts = &*facts;
-    let mut left: Vec<usize> = (0..ty.rank()).filter(|&d| !ty.sizes[d].is_one()).collect();
+    let mut left: Vec<usize> = (0..ty.rank()).filter(|&d| !is_one(facts, ty.sizes[d])).collect();
     let mut reach = Expr::one();
     while !left.is_empty() {
         let smallest = |&d: &usize| {

@@ -81,6 +81,13 @@ def test_gradient_of_cond():
         check(lambda x: torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos() * 2, (x,)), randn(4).abs() * sign, gradients=True)
 
 
+def test_gradient_of_cond_is_expanded():
+    """What a sum hands back is one number for all elements, also where their number is a symbol."""
+    f = lambda x: torch.cond(x.sum() > 0, lambda x: x * 2 + x.shape[0], lambda x: x.sin() - 1, (x,)).sum()
+    for sign in (1, -1):
+        check(f, randn(7).abs() * sign, gradients=True, dynamic=True)
+
+
 @each(
     counted=lambda x: while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 1.5), (torch.tensor(0), x)),
     of_data=lambda x: while_loop(lambda x: x.sum() < 50, lambda x: (x * 2 + 1,), (x,)),
