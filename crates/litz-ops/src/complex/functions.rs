@@ -42,16 +42,7 @@ pub(super) const RULES: &[(&str, DecomposeFn)] = &[
     }),
     ("aten.log2.default", |r| of(r, |r, z| scaled_log(r, z, 1.0 / LN_2))),
     ("aten.log10.default", |r| of(r, |r, z| scaled_log(r, z, 1.0 / LN_10))),
-    ("aten.log1p.default", |r| {
-        of(r, |r, [re, im]| {
-            // log(|1 + z|) is half the log1p of 2 x + x^2 + y^2.
-            let (twice, squares) = (times(r, re, 2.0)?, norm(r, [re, im])?);
-            let over = r.add(twice, squares)?;
-            let size = r.apply("aten.log1p.default", &[over])?;
-            let (size, next) = (times(r, size, 0.5)?, plus(r, re, 1.0)?);
-            Ok([size, r.apply("aten.atan2.default", &[im, next])?])
-        })
-    }),
+    ("aten.log1p.default", |r| of(r, log1p)),
     ("aten.exp2.default", |r| {
         of(r, |r, [re, im]| {
             let z = [times(r, re, LN_2)?, times(r, im, LN_2)?];
@@ -104,25 +95,7 @@ pub(super) const RULES: &[(&str, DecomposeFn)] = &[
     ("aten.pow.Tensor_Scalar", |r| power(r, "self", "exponent")),
     ("aten.pow.Scalar", |r| power(r, "self", "exponent")),
     ("aten.float_power.Tensor_Scalar", |r| power(r, "self", "exponent")),
-    ("aten.logaddexp.default", |r| {
-        let (a, b) = (operand(r, "self")?, operand(r, "other")?);
-        let (a, b) = (widened(r, a)?, widened(r, b)?);
-        // By the larger real part, so that no exponential overflows.
-        let top = r.apply("aten.maximum.default", &[a[0], b[0]])?;
-        let mut sum: Option<Pair> = None;
-        for [re, im] in [a, b] {
-            let below = [r.sub(re, top)?, im];
-            let [x, y] = exp(r, below)?;
-            sum = Some(match sum {
-                Some([u, v]) => [r.add(u, x)?, r.add(v, y)?],
-                None => [x, y],
-            });
-        }
-        let Some(sum) = sum else { return Err(r.args().invalid("expected operands")) };
-        let [re, im] = log(r, sum)?;
-        let parts = [r.add(re, top)?, im];
-        narrowed(r, parts)
-    }),
+    ("aten.logaddexp.default", logaddexp),
     ("aten.prod.default", |r| {
         let z = operand(r, "self")?;
         let rank = r.ty(z[0])?.rank();
@@ -241,6 +214,51 @@ pub(super) fn exp(r: &mut Rewriter<'_>, [re, im]: Pair) -> Result<Pair, OpError>
 pub(super) fn log(r: &mut Rewriter<'_>, [re, im]: Pair) -> Result<Pair, OpError> {
     let size = r.apply("aten.hypot.default", &[re, im])?;
     Ok([r.apply("aten.log.default", &[size])?, r.apply("aten.atan2.default", &[im, re])?])
+}
+
+/// log(|1 + z|) is half the log1p of 2 x + x^2 + y^2.
+fn log1p(r: &mut Rewriter<'_>, [re, im]: Pair) -> Result<Pair, OpError> {
+    let (twice, squares) = (times(r, re, 2.0)?, norm(r, [re, im])?);
+    let over = r.add(twice, squares)?;
+    let size = r.apply("aten.log1p.default", &[over])?;
+    let (size, next) = (times(r, size, 0.5)?, plus(r, re, 1.0)?);
+    Ok([size, r.apply("aten.atan2.default", &[im, next])?])
+}
+
+/// `log1p(exp(b - a)) + a` where the real part of `a` is the larger one: the imaginary part follows that of `a`, beyond pi, too.
+fn logaddexp(r: &mut Rewriter<'_>) -> Found {
+    let (a, b) = (operand(r, "self")?, operand(r, "other")?);
+    let (a, b) = (widened(r, a)?, widened(r, b)?);
+    let is_less = r.apply("aten.lt.Tensor", &[a[0], b[0]])?;
+    let (small, large) = (chosen(r, is_less, a, b)?, chosen(r, is_less, b, a)?);
+    let below = [r.sub(small[0], large[0])?, r.sub(small[1], large[1])?];
+    let share = exp(r, below)?;
+    let [re, im] = log1p(r, share)?;
+    let sum = [r.add(re, large[0])?, r.add(im, large[1])?];
+    // Of real parts that are infinite alike the difference is no number.
+    let (one, other) = (exp(r, small)?, exp(r, large)?);
+    let total = [r.add(one[0], other[0])?, r.add(one[1], other[1])?];
+    let total = log(r, total)?;
+    let is_endless = r.scalar("aten.eq.Scalar", small[0], f64::INFINITY)?;
+    let is_nothing = r.scalar("aten.eq.Scalar", large[0], f64::NEG_INFINITY)?;
+    let found = chosen(r, is_endless, total, sum)?;
+    let found = chosen(r, is_nothing, small, found)?;
+    // What is no number in a part is none in both.
+    let mut filled = found;
+    for given in [a[0], a[1], b[0], b[1]] {
+        let is_none = r.apply("aten.isnan.default", &[given])?;
+        for part in &mut filled {
+            *part =
+                r.call("aten.masked_fill.Scalar", [Arg::Value(*part), Arg::Value(is_none), float(f64::NAN)])?;
+        }
+    }
+    narrowed(r, filled)
+}
+
+/// Parts of `x` where something holds, else of `y`.
+fn chosen(r: &mut Rewriter<'_>, holds: Value, x: Pair, y: Pair) -> Result<Pair, OpError> {
+    let part = |r: &mut Rewriter<'_>, at: usize| r.apply("aten.where.self", &[holds, x[at], y[at]]);
+    Ok([part(r, 0)?, part(r, 1)?])
 }
 
 fn scaled_log(r: &mut Rewriter<'_>, z: Pair, by: f64) -> Result<Pair, OpError> {

@@ -190,6 +190,14 @@ def test_cuts_belong_to_the_side_that_zeros_say(name, native):
     check(getattr(torch, name), torch.cat([real.flatten(), imaginary.flatten()]), reference=False)
 
 
+def test_sums_of_exponentials_follow_the_larger_term(native):
+    """The imaginary part of `logaddexp` may be beyond pi, as eager's is; of infinite and undefined terms it is what eager says of them."""
+    real = torch.tensor([0.0, -0.0, 1.0, -3.0, 30.0, float("inf"), -float("inf"), float("nan")])
+    imaginary = torch.tensor([2.0, -3.1, 3.1, 40.0, float("nan")])
+    x = torch.complex(*torch.meshgrid(real, imaginary, indexing="ij")).flatten()
+    check(torch.logaddexp, x[:, None], x, reference=False)
+
+
 def test_powers_of_zero(native):
     x = torch.zeros(4, dtype=torch.complex64)
     check(lambda x, y: x**y, x, torch.tensor([2, 0.5 + 1j, 1, 3 - 2j]), reference=False)
