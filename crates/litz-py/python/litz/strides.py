@@ -56,6 +56,13 @@ def _dense(op, args, kwargs):
     return op(args[0].clone(), *args[1:], **kwargs)
 
 
+def _zeros(op, args, kwargs):
+    """The result has the strides of a clone of the operand. PyTorch 2.11 traces row-major ones."""
+    if args[0].layout != torch.strided or is_contiguous_for_memory_format(args[0], memory_format=torch.contiguous_format):
+        return NotImplemented
+    return aten.zeros_like.default(args[0])
+
+
 def _elementwise(op, args, kwargs):
     """The result has the strides of other operators of two tensors: an operand without dimensions has no say in them, and of two orders it is the
     first one's. Tracing says row-major, or the other one's.
@@ -138,6 +145,7 @@ RULES = {
     aten.index_fill.int_Tensor: _dense,
     aten.constant_pad_nd.default: _padded,
     aten.roll.default: _roll,
+    aten.zero.default: _zeros,
     aten.copysign.Tensor: _elementwise,
     aten.heaviside.default: _elementwise,
     aten.logaddexp.default: _elementwise,

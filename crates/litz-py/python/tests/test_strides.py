@@ -36,6 +36,8 @@ OPERATIONS = {
     "zeros_like": lambda x: torch.zeros_like(x),
     "empty_like_filled": lambda x: torch.empty_like(x).fill_(2),
     "full_like_contiguous": lambda x: torch.full_like(x, 3.0, memory_format=torch.contiguous_format),
+    "zero": lambda x: (x * 2).zero_(),
+    "zero_of_a_view": lambda x: x.clone().transpose(0, 1).zero_(),
     "where": lambda x: torch.where(x > 0, x, 0.0),
     "sum": lambda x: x.sum(1),
     "sum_keepdim": lambda x: x.sum((2, 3), keepdim=True),
