@@ -105,7 +105,7 @@ def call(function, make, sizes, with_grad, generator=None):
 
 
 def roundings(program, sizes, times=ROUNDINGS):
-    """The program in eager mode with other roundings, several times: of what operators that round are given, and of what they give."""
+    """The program in eager mode with other roundings, several times: of what operators that round are given, give, and keep for gradients."""
     generators = [torch.Generator().manual_seed(seed) for seed in range(times)]
     make = namespace(program)["make"]
     return [call(_rounded(program, generator), make, sizes, bool(program.needs_grad), generator) for generator in generators]
@@ -129,6 +129,10 @@ def _jiggle_gradients(roots, generator):
 
 
 def _rounded(program, generator):
+    def kept(value):
+        # The derivative of a hyperbolic tangent near 1 is what a rounding of the result leaves of it.
+        return _jiggled(value.detach(), False, generator, is_read=True) if value.is_floating_point() else value
+
     def function(*inputs):
         env = {"torch": torch, "F": torch.nn.functional} | dict(zip(program.inputs, inputs))
         for line in program.lines:
@@ -137,7 +141,8 @@ def _rounded(program, generator):
                 # What an operator rounds inside lies within roundings of its operands.
                 floats = [name for name in line.uses if env[name].is_floating_point()]
                 given = env | {name: _jiggled(env[name], False, generator, is_read=True) for name in floats}
-            value = eval(line.source, given)
+            with torch.autograd.graph.saved_tensors_hooks(kept, lambda value: value) if line.rounds else contextlib.nullcontext():
+                value = eval(line.source, given)
             if line.rounds and isinstance(value, torch.Tensor) and value.is_floating_point():
                 value = _jiggled(value, line.writes, generator)
             env[line.target] = value
