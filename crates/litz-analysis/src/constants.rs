@@ -84,7 +84,7 @@ fn is_routine(stmt: &Stmt) -> bool {
     match stmt {
         Stmt::Nest(_) | Stmt::Recurrence(_) => true,
         Stmt::Extern(call) => match call.callee {
-            Callee::Routine(_) => true,
+            Callee::Routine(_) | Callee::Copy { .. } => true,
             Callee::Host(_) | Callee::Size { .. } | Callee::Control(_) => false,
         },
     }

@@ -12,6 +12,7 @@ mod dedupe;
 mod kernel;
 pub mod passes;
 mod program;
+mod queues;
 
 use litz_analysis::copies::with_copies;
 use litz_ir::kernel::Kernel;

@@ -2,10 +2,11 @@
 
 use crate::Names;
 use crate::kernel::Built;
+use crate::queues::wait_for_each_other;
 use litz_ir::call::CallArg;
-use litz_ir::graph::TensorType;
+use litz_ir::graph::{Device, TensorType};
 use litz_ir::loops::{self, Buf, BufKind, Callee, ControlCall, HostCall, Loops, Routine, Stmt};
-use litz_ir::program::{Const, Output, Param, Program, ProgramStep, Slot, SlotData, View};
+use litz_ir::program::{Const, Output, Param, Program, ProgramStep, Queue, Slot, SlotData, View, writes};
 use litz_ir::schedule::{self, Schedule};
 use litz_ir::{Diag, Diags, Dtype};
 use litz_sym::{Expr, Sym};
@@ -42,7 +43,7 @@ pub fn build(
                 let (built, name) = kernels.next().expect("invariant: one kernel for each plan");
                 let args = built.params.iter().map(|&p| b.slot(p)).collect();
                 let sizes = built.kernel.sizes.iter().map(|&s| Expr::sym(s)).collect();
-                ProgramStep::Launch { kernel: name.clone(), args, sizes }
+                ProgramStep::Launch { kernel: name.clone(), args, sizes, stream: 0 }
             }
             schedule::ScheduleStep::Extern { name, .. } => b.call(name)?,
         };
@@ -72,7 +73,10 @@ pub fn build(
         };
         b.program.outputs.push(output);
     }
-    Ok(b.program)
+    let mut program = b.program;
+    let writes = built.iter().zip(serving).map(|(built, name)| (name.as_str(), writes(&built.kernel)));
+    wait_for_each_other(&mut program, &writes.collect());
+    Ok(program)
 }
 
 struct Builder<'a> {
@@ -211,6 +215,13 @@ impl Builder<'_> {
             }
             Callee::Size { sym, number } => {
                 ProgramStep::Size { sym: *sym, slot: self.slot(*number), message }
+            }
+            Callee::Copy { from, to } => {
+                let (from, to) = (self.slot(*from), self.slot(*to));
+                let devices = [to, from].map(|slot| self.program.slots[slot].device);
+                let there = devices.into_iter().find(|&device| device != Device::Cpu);
+                let queue = Queue { device: there.unwrap_or(Device::Cpu), stream: 0 };
+                ProgramStep::Copy { from, to, queue }
             }
             Callee::Control(ControlCall { control, reads, writes }) => {
                 let reads = reads.iter().map(|&b| self.slot(b)).collect();

@@ -264,12 +264,14 @@ impl PartialEq for Float {
 }
 
 /// Where tensors live.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Device {
     /// The host.
     Cpu,
     /// An NVIDIA GPU, by index.
     Cuda(u32),
+    /// A reference device, by index: it interprets kernels late, in memory of its own.
+    Ref(u32),
 }
 
 /// A choice of strides.
@@ -553,6 +555,7 @@ impl fmt::Display for Device {
         match self {
             Device::Cpu => f.write_str("cpu"),
             Device::Cuda(i) => write!(f, "cuda:{i}"),
+            Device::Ref(i) => write!(f, "ref:{i}"),
         }
     }
 }

@@ -251,10 +251,39 @@ impl Loops {
         // Coordinates that count one position as digits add up to it: n*floordiv(x, n) + mod(x, n) => x
         if place.is_polynomial() { place } else { nest.facts(&self.facts).simplify(place) }
     }
-    /// Where the instructions of a nest run: on the device of the buffers that they touch.
+    /// Where the instructions of a nest run: on the device of the buffers that they touch, but for numbers of the host.
     pub fn device_of(&self, body: &[Inst]) -> Device {
-        let touched = body.iter().find_map(|inst| inst.op.element());
-        touched.map_or(self.device, |(buf, _)| self.bufs[buf].device)
+        let touched = body.iter().filter_map(|inst| inst.op.element());
+        self.common_device(touched.map(|(buf, _)| buf))
+    }
+    /// Where a statement runs that is no copy between devices.
+    pub fn runs_on(&self, stmt: &Stmt) -> Device {
+        self.common_device(stmt.writes().into_iter().chain(stmt.reads()))
+    }
+    /// The first device of these buffers that is not the host, where others may be numbers.
+    fn common_device(&self, bufs: impl Iterator<Item = Buf>) -> Device {
+        let mut first = None;
+        for device in bufs.filter_map(|buf| self.bufs.get(buf)).map(|data| data.device) {
+            if device != Device::Cpu {
+                return device;
+            }
+            first = Some(device);
+        }
+        first.unwrap_or(self.device)
+    }
+    /// Says which two buffers of a statement are on different devices, if any are that may not be: a copy has two of them, and what a
+    /// nest reads without dimensions on the CPU is a number, which goes anywhere.
+    pub fn mixed_devices(&self, stmt: &Stmt) -> Option<String> {
+        if let Stmt::Extern(Extern { callee: Callee::Copy { .. }, .. }) = stmt {
+            return None;
+        }
+        let device = self.runs_on(stmt);
+        let is_nest = !matches!(stmt, Stmt::Extern(_));
+        let is_number = |data: &&BufData| is_nest && data.is_number_for(device);
+        let written = stmt.writes().into_iter().filter_map(|buf| self.bufs.get(buf));
+        let read = stmt.reads().into_iter().filter_map(|buf| self.bufs.get(buf));
+        let touched = written.chain(read.filter(|data| !is_number(data)));
+        Device::difference(touched.map(|data| (&*data.name, data.device)))
     }
     /// Buffers that are read when all statements are done: what is returned, and what states become.
     pub fn results(&self) -> impl Iterator<Item = Buf> {
@@ -275,6 +304,7 @@ impl Loops {
             Stmt::Extern(call) => match &call.callee {
                 Callee::Routine(routine) => routine.writes.is_empty(),
                 Callee::Host(_) | Callee::Size { .. } => true,
+                Callee::Copy { .. } => false,
                 Callee::Control(call) => in_functions(&call.control),
             },
         }
@@ -359,6 +389,11 @@ impl Loops {
 }
 
 impl BufData {
+    /// Whether it is a number in the host's memory for a kernel of that device, which is given it by value.
+    pub fn is_number_for(&self, device: Device) -> bool {
+        device != Device::Cpu && self.device == Device::Cpu && self.sizes.is_empty()
+    }
+
     /// A buffer of a type.
     pub fn new(name: impl Into<String>, ty: TensorType, kind: BufKind) -> BufData {
         let TensorType { dtype, sizes, strides, device } = ty;
@@ -446,7 +481,7 @@ impl Stmt {
         match self {
             Stmt::Nest(_) | Stmt::Recurrence(_) => None,
             Stmt::Extern(call) => match &call.callee {
-                Callee::Routine(_) | Callee::Host(_) | Callee::Control(_) => None,
+                Callee::Routine(_) | Callee::Host(_) | Callee::Control(_) | Callee::Copy { .. } => None,
                 Callee::Size { sym, number: _ } => Some(*sym),
             },
         }
@@ -459,7 +494,7 @@ impl Stmt {
                 Callee::Routine(routine) => routine.writes.is_empty(),
                 Callee::Host(call) => call.effect.is_some(),
                 Callee::Size { .. } => true,
-                Callee::Control(_) => false,
+                Callee::Control(_) | Callee::Copy { .. } => false,
             },
         }
     }

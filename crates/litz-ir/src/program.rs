@@ -19,6 +19,9 @@
 //! }
 //! ```
 
+mod order;
+mod uses;
+
 use crate::call::{CallArg, CallResult};
 use crate::dtype::Dtype;
 use crate::entity;
@@ -27,6 +30,8 @@ use crate::ids::Table;
 use crate::loops::Control;
 use crate::scalar::Scalar;
 use litz_sym::{Clause, Expr, Facts, Sym};
+pub use order::{Order, Point, takes_made_number};
+pub use uses::{KernelWrites, Use, writes, writes_of};
 
 entity!(
     /// A piece of memory a program names.
@@ -128,6 +133,31 @@ pub enum ProgramStep {
         args: Vec<Slot>,
         /// One value for each size symbol.
         sizes: Vec<Expr>,
+        /// The stream, on the device of the arguments.
+        stream: u32,
+    },
+    /// Copies a slot to another of its type and length, on the same device or another.
+    Copy {
+        /// Memory read.
+        from: Slot,
+        /// Memory written.
+        to: Slot,
+        /// Where it is enqueued: on one of the two devices.
+        queue: Queue,
+    },
+    /// An event that happens when all that is enqueued so far on a queue has ended.
+    Record {
+        /// Number of the event; each is recorded once.
+        event: u32,
+        /// Where.
+        queue: Queue,
+    },
+    /// What is enqueued on a queue from here on begins after an event.
+    Wait {
+        /// Number of the event.
+        event: u32,
+        /// Where.
+        queue: Queue,
     },
     /// Runs a routine of the runtime.
     Extern {
@@ -180,6 +210,16 @@ pub enum ProgramStep {
         /// The slot.
         slot: Slot,
     },
+}
+
+/// A stream of a device: what is enqueued there happens in order, what is enqueued elsewhere at any time. Steps that are not enqueued
+/// run on the host, and wait for all that is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Queue {
+    /// The device.
+    pub device: Device,
+    /// Which of its streams, from 0.
+    pub stream: u32,
 }
 
 /// A tensor in a slot.
@@ -264,7 +304,7 @@ impl Program {
             ProgramStep::View { slot, base: _, offset } => {
                 extent(slot).into_iter().chain([*offset]).collect()
             }
-            ProgramStep::Launch { kernel: _, args: _, sizes } => sizes.clone(),
+            ProgramStep::Launch { kernel: _, args: _, sizes, stream: _ } => sizes.clone(),
             ProgramStep::Extern { ints, .. } => ints.clone(),
             ProgramStep::Call { args, results, .. } => {
                 let mut exprs = Vec::new();
@@ -280,7 +320,11 @@ impl Program {
             ProgramStep::Control { control, .. } => {
                 control.calls().iter().flat_map(|call| call.sizes.iter().map(|(_, value)| *value)).collect()
             }
-            ProgramStep::Size { .. } | ProgramStep::Free { .. } => Vec::new(),
+            ProgramStep::Copy { .. }
+            | ProgramStep::Record { .. }
+            | ProgramStep::Wait { .. }
+            | ProgramStep::Size { .. }
+            | ProgramStep::Free { .. } => Vec::new(),
         }
     }
 
@@ -292,6 +336,9 @@ impl Program {
             ProgramStep::Alloc { slot } => format!("alloc `{}`", name(slot)),
             ProgramStep::View { slot, .. } => format!("view `{}`", name(slot)),
             ProgramStep::Launch { kernel, .. } => format!("launch of @{kernel}"),
+            ProgramStep::Copy { from, to, .. } => format!("copy of `{}` to `{}`", name(from), name(to)),
+            ProgramStep::Record { event, .. } => format!("record of event {event}"),
+            ProgramStep::Wait { event, .. } => format!("wait for event {event}"),
             ProgramStep::Extern { routine, .. } => format!("call of {routine}"),
             ProgramStep::Call { op, .. } => format!("call of {op}"),
             ProgramStep::Control { control, .. } => format!("call of @{}", control.calls()[0].function),

@@ -339,7 +339,7 @@ fn write_default(f: &mut fmt::Formatter<'_>, default: &Arg) -> fmt::Result {
         Arg::MemoryFormat(
             MemoryFormat::ChannelsLast | MemoryFormat::ChannelsLast3d | MemoryFormat::Preserve,
         )
-        | Arg::Device(Device::Cuda(_))
+        | Arg::Device(Device::Cuda(_) | Device::Ref(_))
         | Arg::Value(_)
         | Arg::Complex(..)
         | Arg::Part(_)

@@ -424,11 +424,12 @@ impl Target {
     }
 
     /// Whether it can run a graph whose tensors are on that device. What was exported on a CPU runs on a GPU as well, which its tensors
-    /// are moved to.
+    /// are moved to; reference devices interpret kernels for any target.
     pub fn holds(&self, device: Device) -> bool {
         match (self, device) {
             (Target::Cpu(_), Device::Cuda(_)) => false,
-            (Target::Cpu(_), Device::Cpu) | (Target::Gpu(_), Device::Cuda(_) | Device::Cpu) => true,
+            (Target::Cpu(_) | Target::Gpu(_), Device::Cpu | Device::Ref(_))
+            | (Target::Gpu(_), Device::Cuda(_)) => true,
         }
     }
 }

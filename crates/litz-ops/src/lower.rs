@@ -1,5 +1,6 @@
 //! Lowers a functional graph to loops: one nest for each computed operator, views as index functions.
 
+mod bring;
 pub mod function;
 pub mod results;
 
@@ -674,7 +675,8 @@ impl<'a> Lower<'a> {
         }
         self.device = device_of(self.table, &op, &args, self.graph.device)?;
         let first = self.loops.stmts.len();
-        match def.rule {
+        let elsewhere = self.bring_operands(&args)?;
+        let lowered = match def.rule {
             Rule::Op(op) => self.pointwise(&args, def, |p, operands| Ok(p.op(op, operands))),
             Rule::Pointwise(body) => self.pointwise(&args, def, body),
             Rule::Lower(lower) => lower(self, &args),
@@ -682,16 +684,17 @@ impl<'a> Lower<'a> {
             Rule::Drop => self.identity(&args),
             Rule::Decompose(_) => Err(args.unsupported("lowering before decomposition")),
             Rule::Inplace(_) => Err(args.unsupported("lowering before functionalisation")),
-        }?;
+        };
+        elsewhere.into_iter().for_each(|(value, access)| self.places[value.index()] = Some(access));
+        lowered?;
         self.require_one_device(first)
     }
 
     /// Statements from that one on, which a node is lowered to, each run on one device.
     pub(crate) fn require_one_device(&self, first: usize) -> Result<(), OpError> {
         for stmt in &self.loops.stmts[first..] {
-            let touched = stmt.reads().into_iter().chain(stmt.writes()).map(|buf| &self.loops.bufs[buf]);
-            if let Some(difference) = Device::difference(touched.map(|buf| (&*buf.name, buf.device))) {
-                let message = format!("{}: {difference}: copies between devices are not supported", self.who);
+            if let Some(difference) = self.loops.mixed_devices(stmt) {
+                let message = format!("{}: {difference}: it runs on one device", self.who);
                 return Err(OpError::new("unsupported", message));
             }
         }

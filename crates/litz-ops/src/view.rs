@@ -154,6 +154,11 @@ impl Access {
         Access { buf, dtype: data.dtype, sizes, index, steps: data.strides.clone() }
     }
 
+    /// The same elements in a buffer of the same type.
+    pub fn in_copy(self, buf: Buf) -> Access {
+        Access { buf, ..self }
+    }
+
     /// The elements `offset + sum(coordinate * stride)` of the memory that a buffer takes. None where it is not known which
     /// coordinates these have: the memory has gaps, or elements share it.
     pub fn strided(

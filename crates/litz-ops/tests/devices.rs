@@ -74,31 +74,23 @@ fn operands_on_several_devices_are_refused_with_the_node() {
     }
 }
 
-/// What computes on one device and stores on another is a copy between them, which nothing makes.
+/// What is on another device than a node's results is copied to theirs before the node runs, but for numbers of the host.
 #[test]
-fn copies_between_devices_are_not_lowered() {
-    for (ty, node) in [
-        ("f32[3]", "aten._to_copy.default(%y, none, none, cpu, none, false, none)"),
-        ("f64[3]", "aten._to_copy.default(%y, f64, none, cpu, none, false, none)"),
-        ("f32[3] on cuda:1", "aten.to.device(%y, cuda:1, f32, false, false, none)"),
-        ("f32[3] on cuda:0", "aten.mul.Tensor(%y, %s)"),
-        ("f32[2] on cuda:0", "aten.index.Tensor(%y, [%i])"),
-        ("f32[3]", "aten.copy.default(%x, %y, false)"),
+fn operands_are_copied_to_where_results_are() {
+    for (ty, node, copies) in [
+        ("f32[3]", "aten._to_copy.default(%y, none, none, cpu, none, false, none)", 1),
+        ("f64[3]", "aten._to_copy.default(%y, f64, none, cpu, none, false, none)", 1),
+        ("f32[3] on cuda:1", "aten.to.device(%y, cuda:1, f32, false, false, none)", 1),
+        ("f32[3] on cuda:0", "aten.mul.Tensor(%y, %s)", 0),
+        ("f32[2] on cuda:0", "aten.index.Tensor(%y, [%i])", 1),
+        ("f32[3]", "aten.copy.default(%x, %y, false)", 1),
     ] {
         let mut graph = graph(node);
         let text = graph.to_string().replace("%r: f32[1]", &format!("%r: {ty}"));
         graph = litz_ir::text::graph::parse(&text).expect("parses");
-        let diags = lower(&graph).expect_err(node);
-        assert_eq!(
-            (diags[0].slug, diags[0].source.as_deref()),
-            ("unsupported", Some("model.py:7")),
-            "{node}"
-        );
-        let expected = "copies between devices are not supported";
-        assert!(
-            diags[0].message.contains(expected) && diags[0].message.contains(" on cuda:0"),
-            "{}",
-            diags[0]
-        );
+        let loops = lower(&graph).unwrap_or_else(|diags| panic!("{node}: {}", diags[0]));
+        let diags = litz_ir::verify::loops::verify(&loops);
+        assert!(diags.is_empty(), "{node}: {diags:?}");
+        assert_eq!(loops.to_string().matches("  copy n").count(), copies, "{node}: {loops}");
     }
 }

@@ -51,6 +51,8 @@ pub enum Space {
     Host,
     /// The memory of the device, if it has its own.
     Device,
+    /// The memory of another device of the same kind, if these have their own.
+    Peer,
 }
 
 /// Bytes to be copied from one memory to another, or within one; they may overlap.

@@ -630,6 +630,8 @@ fn host_arg<'a>(
         CallArg::Dtype(dtype) => HostArg::Dtype(ScalarType::of(*dtype)),
         CallArg::Device(Device::Cpu) => HostArg::Device(HostDevice { kind: 0, index: 0 }),
         CallArg::Device(Device::Cuda(index)) => HostArg::Device(HostDevice { kind: 1, index: *index }),
+        // PyTorch's number of devices that it does not know itself.
+        CallArg::Device(Device::Ref(index)) => HostArg::Device(HostDevice { kind: 20, index: *index }),
         CallArg::Strided => HostArg::Strided,
         CallArg::MemoryFormat(format) => HostArg::MemoryFormat(match format {
             MemoryFormat::Contiguous => 0,

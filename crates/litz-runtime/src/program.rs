@@ -11,11 +11,13 @@ mod memory;
 mod outputs;
 mod plan;
 mod prepare;
+mod queues;
 pub(crate) mod spare;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use litz_ir::graph;
 use litz_ir::ids::Id;
 use litz_ir::kernel::Kernel;
 use litz_ir::program::{Program, Slot};
@@ -36,7 +38,8 @@ use memory::Memory;
 use outputs::{Fresh, Reused};
 pub use outputs::{OutputLayout, Outputs, Value};
 use plan::{Plan, plan_load};
-use prepare::{Prepared, prepare};
+use prepare::{Named, Prepared, prepare};
+use queues::Devices;
 use spare::Spare;
 
 /// A program ready to be called, from several threads at once.
@@ -50,7 +53,7 @@ use spare::Spare;
 pub struct Executable {
     function: Function,
     binder: Binder,
-    device: Arc<dyn Device>,
+    devices: Devices,
     memory: Memory,
     /// Held during a call when constants are written.
     state: Option<Mutex<()>>,
@@ -74,6 +77,8 @@ pub struct RunOptions<'a> {
     /// The cache, and a key that stands for program, kernels and weights: what load steps compute is kept there, and where
     /// it is there already, they do not run. Without effect with guard pages, and on a device with memory of its own.
     pub kept_as: Option<(&'a ObjectCache, &'a CacheKey)>,
+    /// The devices that the program names, besides that of its first line, each with the kernels loaded that are launched there.
+    pub devices: Vec<(graph::Device, Arc<dyn Device>)>,
     /// Who runs operators that are none of Litz.
     pub host: Option<Arc<dyn Host>>,
 }
@@ -127,18 +132,23 @@ impl Executable {
         weights: &dyn Weights,
         options: &RunOptions<'_>,
     ) -> Result<Executable, RunError> {
-        let RunOptions { limits, guard_pages, kept_as, host } = options;
+        let RunOptions { limits, guard_pages, kept_as, devices, host } = options;
         let binder = Binder::new(program)?;
-        let facts = facts_of(kernels, &*device)?;
-        let mut prepared = prepare(program, &facts, &*device, &|sym| binder.position(sym))?;
-        let has_memory = device.memory().is_some();
+        let first = (program.device, &*device);
+        let others = devices.iter().map(|(name, device)| (*name, &**device));
+        let named = Named { all: std::iter::once(first).chain(others).collect() };
+        let facts = facts_of(kernels, &named)?;
+        let mut prepared = prepare(program, &facts, &named, &|sym| binder.position(sym))?;
+        let has_memory = named.all.iter().any(|(_, device)| device.memory().is_some());
         prepared.known = binder.known();
         prepared.limits = limits.clone();
         prepared.guard_pages = if has_memory { GuardPages::Off } else { *guard_pages };
         let constants = load_constants(program, &prepared, weights)?;
         let writes_state =
             program.consts.iter().any(|constant| prepared.slots[constant.slot.0 as usize].is_written);
-        let function = Function::new(prepared, program, &facts, &*device)?;
+        let function = Function::new(prepared, program, &facts, &named)?;
+        let devices: Devices =
+            std::iter::once(Arc::clone(&device)).chain(devices.iter().map(|(_, d)| Arc::clone(d))).collect();
         let hosted = Hosted::new(host.clone());
         let missing =
             hosted.missing(function.all().into_iter().flat_map(|function| function.prepared.calls()));
@@ -153,14 +163,17 @@ impl Executable {
         let counters = Counters::default();
         let (kept, pages) = (plan.kept.clone(), prepared.guard_pages);
         let mut memory = if has_memory {
-            Memory::on_device(constants, kept, &*device)?
+            let slots = program.consts.iter().map(|constant| constant.slot.index());
+            let slots = slots.chain(kept.iter().map(|&(slot, _)| slot));
+            let places: Vec<usize> = slots.map(|slot| prepared.slots[slot].device).collect();
+            Memory::on_device(constants, kept, &devices, &places)?
         } else {
             // Kept memory is read only.
             let kept_as = kept_as.filter(|_| !prepared.calls_write_kept);
             Memory::new(constants, kept, kept_as, pages)?
         };
         if memory.is_empty() {
-            let mut context = Context::new(&device, memory.bases(), prepared)?;
+            let mut context = Context::new(&devices, memory.bases(), prepared)?;
             context.use_plan(plan)?;
             let release = |at: usize| weights.release(&program.consts[at].name);
             let deadline = Deadline::of(limits);
@@ -174,7 +187,7 @@ impl Executable {
         Ok(Executable {
             function,
             binder,
-            device,
+            devices,
             memory,
             state,
             is_state_lost,
@@ -218,7 +231,7 @@ impl Executable {
         let idle = lock(&self.idle).pop();
         let mut context = match idle {
             Some(context) => context,
-            None => Context::new(&self.device, self.memory.bases(), &self.function.prepared)?,
+            None => Context::new(&self.devices, self.memory.bases(), &self.function.prepared)?,
         };
         let result = self.call_in(&mut context, inputs, outputs);
         if result.is_err() {
@@ -249,7 +262,7 @@ impl Executable {
     ) -> Result<R, RunError> {
         let _state = self.state.as_ref().map(lock);
         // SAFETY: load steps have ended, and calls write constants only while they hold the lock.
-        let contents = unsafe { self.memory.contents(&*self.device)? };
+        let contents = unsafe { self.memory.contents(&self.devices)? };
         let contents: Vec<&[u8]> = contents.iter().map(|bytes| &**bytes).collect();
         let slots = self.memory.kept_slots();
         let (constants, kept) = contents.split_at(contents.len() - slots.len());

@@ -120,8 +120,10 @@ pub fn executable(
     weights: &dyn Weights,
     limits: Limits,
 ) -> Result<Executable, RunError> {
-    let options = RunOptions { host: Some(Arc::new(AnyHost)), limits, ..RunOptions::default() };
-    Executable::with_options(&realized.program, &realized.kernels, device, weights, &options)
+    let (program, kernels) = (&realized.program, &realized.kernels);
+    let (device, devices) = litz::devices(program, kernels, device)?;
+    let options = RunOptions { host: Some(Arc::new(AnyHost)), limits, devices, ..RunOptions::default() };
+    Executable::with_options(program, kernels, device, weights, &options)
 }
 
 /// Instruction sets of this kind of machine that it has; those that it lacks are named on standard error.

@@ -1,6 +1,6 @@
 //! Keeps compilations: in the cache for the next process that compiles the same, or in a file that runs without Litz.
 
-use crate::backends::Device;
+use crate::backends::{self, Device};
 use crate::error::Error;
 use crate::given::GivenSchedule;
 use crate::host;
@@ -91,13 +91,15 @@ impl Compiled {
         let device = artifact.device(pool)?;
         let profile = options.profile.then(|| Arc::new(Profile::new(device.clone())));
         let device = profile.as_ref().map_or(device, |profile| Arc::clone(profile) as Device);
+        let (program, kernels) = (artifact.program(), artifact.kernels());
+        let (device, devices) = backends::devices(program, kernels, device)?;
         let run_options = RunOptions {
             limits: options.limits.clone(),
             guard_pages: options.guard_pages,
             kept_as: None,
+            devices,
             host: options.host.clone().map(|host| host.0),
         };
-        let (program, kernels) = (artifact.program(), artifact.kernels());
         let executable = Executable::with_options(program, kernels, device, &artifact, &run_options)?;
         let warnings = host::warnings(program, options);
         let (realized, code) = contents(&artifact)?;

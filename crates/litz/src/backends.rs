@@ -5,9 +5,13 @@ mod without_code;
 use crate::error::Error;
 use crate::options::Options;
 use litz_backend::{Backend, Factory, Request};
+use litz_ir::graph;
 use litz_ir::kernel::Kernel;
 use litz_ir::parallel::parallel;
+use litz_ir::program::Program;
+use litz_runtime::RunError;
 use litz_runtime::cache::{CacheKey, ObjectCache};
+use litz_runtime::reference::DistantDevice;
 use std::cmp::Reverse;
 use std::sync::Arc;
 use without_code::WithoutCode;
@@ -31,6 +35,38 @@ pub fn backend(options: &Options) -> Result<Arc<dyn Backend>, Error> {
         Some(target) if is_ours && target.kind() != options.backend.name => Ok(Arc::new(WithoutCode(target))),
         Some(_) | None => (options.backend.make)(&request).map_err(Error::unsupported),
     }
+}
+
+/// The device of a program's first line, and those that it names besides. `main` is what the target's code runs on; reference devices that a
+/// program names interpret its kernels, each in memory of its own.
+///
+/// # Errors
+/// When a kernel breaks the rules of kernels.
+pub fn devices(
+    program: &Program,
+    kernels: &[Kernel],
+    main: Device,
+) -> Result<(Device, Vec<(graph::Device, Device)>), RunError> {
+    let slots = program.all().into_iter().flat_map(|program| program.slots.values());
+    let mut names: Vec<graph::Device> = slots.map(|slot| slot.device).chain([program.device]).collect();
+    names.sort_unstable();
+    names.dedup();
+    let number = |name: &graph::Device| match name {
+        graph::Device::Ref(number) => Some(*number as usize),
+        graph::Device::Cpu | graph::Device::Cuda(_) => None,
+    };
+    // Only those that are named have kernels and memory; numbers may be far apart.
+    let references = names.iter().filter(|name| number(name).is_some()).count();
+    let mut references = DistantDevice::several(kernels, references)?.into_iter();
+    let mut next = |name: &graph::Device| match number(name) {
+        Some(_) => references.next().map(|device| Arc::new(device) as Device),
+        None => Some(Arc::clone(&main)),
+    };
+    let mut all: Vec<(graph::Device, Device)> =
+        names.iter().filter_map(|name| Some((*name, next(name)?))).collect();
+    let first = all.iter().position(|(name, _)| *name == program.device);
+    let (_, first) = all.swap_remove(first.expect("invariant: the program's device is among those it names"));
+    Ok((first, all))
 }
 
 /// Code of the kernels, from the cache where it has them.

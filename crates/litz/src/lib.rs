@@ -40,7 +40,7 @@ pub mod tensors;
 mod text;
 pub mod tune;
 
-pub use backends::{BACKENDS, Device, backend, compile_kernels};
+pub use backends::{BACKENDS, Device, backend, compile_kernels, devices};
 pub use error::Error;
 pub use given::GivenSchedule;
 pub use host::{HostOperator, HostWarning, host_operators};

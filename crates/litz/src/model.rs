@@ -169,7 +169,7 @@ impl Model {
     }
 
     /// # Errors
-    /// When the model has tensors on several devices or on one that is not the target's, or guards that are not supported.
+    /// When the model has tensors on several devices that are no reference devices, or on one that is not the target's, or guards that are not supported.
     pub(crate) fn check_supported(&self, target: &Target) -> Result<(), Error> {
         let graph = &self.imported.graph;
         if let Some((name, device)) = elsewhere(graph, graph.device, target) {
@@ -231,13 +231,15 @@ impl Model {
             Some(profile) => profile.clone(),
             None => device,
         };
+        let (program, kernels) = (&realized.program, &realized.kernels);
+        let (device, devices) = backends::devices(program, kernels, device)?;
         let run_options = RunOptions {
             limits: options.limits.clone(),
             guard_pages: options.guard_pages,
             kept_as: kept.as_ref().and_then(Kept::memory),
+            devices,
             host: options.host.clone().map(|host| host.0),
         };
-        let (program, kernels) = (&realized.program, &realized.kernels);
         let executable =
             run.step("weights", || Executable::with_options(program, kernels, device, self, &run_options))?;
         let warnings = host::warnings(program, options);
@@ -312,14 +314,19 @@ pub fn has_operator(name: &str) -> bool {
     TABLE.op(name).is_some() && !TABLE.needs_seed(name)
 }
 
-/// A tensor of a graph or its subgraphs that is on another device than `device`, or on one that is not of the target, and where.
+/// A tensor of a graph or its subgraphs that is on another device than `device`, but for reference devices, or on one that is not of the
+/// target, and where.
 fn elsewhere<'a>(
     graph: &'a Graph,
     device: graph::Device,
     target: &Target,
 ) -> Option<(&'a str, graph::Device)> {
+    let is_kin = |other: graph::Device| {
+        let is_reference = |device| matches!(device, graph::Device::Ref(_));
+        other == device || is_reference(other) || is_reference(device)
+    };
     let is_elsewhere = |value: &'a ValueData| match &value.ty {
-        Type::Tensor(ty) if ty.device != device || !target.holds(device) => Some((&*value.name, ty.device)),
+        Type::Tensor(ty) if !is_kin(ty.device) || !target.holds(ty.device) => Some((&*value.name, ty.device)),
         Type::Tensor(_) | Type::Int(_) | Type::Float | Type::Bool => None,
     };
     let own = graph.values.values().find_map(is_elsewhere);

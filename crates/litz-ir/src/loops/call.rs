@@ -1,4 +1,4 @@
-//! Defines extern statements: calls of runtime routines, of the host and of functions, and sizes that data decides.
+//! Defines extern statements: calls of runtime routines, of the host and of functions, copies, and sizes that data decides.
 
 use litz_sym::{Expr, Facts, Sym};
 
@@ -32,6 +32,13 @@ pub enum Callee {
         sym: Sym,
         /// A buffer of one element, an integer or a truth value (0 or 1).
         number: Buf,
+    },
+    /// `copy c0 from %y = x -> y`: a buffer whole, to one of its type and layout that may be on another device.
+    Copy {
+        /// Buffer read.
+        from: Buf,
+        /// Buffer written.
+        to: Buf,
     },
     /// Functions of the program: calls, branches and loops whose conditions data decides.
     Control(ControlCall),
@@ -207,6 +214,7 @@ impl Extern {
         match &self.callee {
             Callee::Routine(routine) => routine.reads.clone(),
             Callee::Size { sym: _, number } => vec![*number],
+            Callee::Copy { from, to: _ } => vec![*from],
             Callee::Control(call) => call.reads.clone(),
             Callee::Host(call) => {
                 let mut bufs = Vec::new();
@@ -220,6 +228,7 @@ impl Extern {
         match &self.callee {
             Callee::Routine(routine) => routine.writes.clone(),
             Callee::Size { .. } => Vec::new(),
+            Callee::Copy { from: _, to } => vec![*to],
             Callee::Control(call) => call.writes.clone(),
             Callee::Host(call) => {
                 let mut bufs: Vec<Buf> =
@@ -239,6 +248,7 @@ impl Extern {
         match &mut self.callee {
             Callee::Routine(routine) => routine.reads.iter_mut().chain(&mut routine.writes).for_each(f),
             Callee::Size { sym: _, number } => f(number),
+            Callee::Copy { from, to } => [from, to].into_iter().for_each(f),
             Callee::Control(call) => call.reads.iter_mut().chain(&mut call.writes).for_each(f),
             Callee::Host(call) => {
                 call.args
@@ -253,7 +263,7 @@ impl Extern {
     pub fn exprs(&self) -> Vec<Expr> {
         match &self.callee {
             Callee::Routine(routine) => routine.ints.clone(),
-            Callee::Size { .. } => Vec::new(),
+            Callee::Size { .. } | Callee::Copy { .. } => Vec::new(),
             Callee::Control(call) => {
                 let calls = call.control.calls();
                 calls.iter().flat_map(|call| call.sizes.iter().map(|(_, value)| *value)).collect()

@@ -492,6 +492,11 @@ impl<'a> Cursor<'a> {
         if self.eat("on") { self.device() } else { Ok(head) }
     }
 
+    /// `stream 1`, or nothing, which is the first.
+    pub fn of_stream(&mut self) -> Result<u32> {
+        if self.eat("stream") { self.integer() } else { Ok(0) }
+    }
+
     /// `f32[12*s0]`: a flat array.
     pub fn flat_type(&mut self) -> Result<(Dtype, Expr)> {
         let dtype = self.dtype()?;
@@ -501,17 +506,19 @@ impl<'a> Cursor<'a> {
         Ok((dtype, extent))
     }
 
-    /// `cpu`, `cuda:0`.
+    /// `cpu`, `cuda:0`, `ref:1`.
     pub fn device(&mut self) -> Result<Device> {
         if self.eat("cpu") {
             return Ok(Device::Cpu);
         }
-        if !self.is("cuda") {
-            return Err(self.expected("a device"));
-        }
+        let kind = match self.peek_text() {
+            "cuda" => Device::Cuda,
+            "ref" => Device::Ref,
+            _ => return Err(self.expected("a device")),
+        };
         self.at += 1;
         self.expect(":")?;
-        Ok(Device::Cuda(self.integer()?))
+        self.integer().map(kind)
     }
 
     /// A `sym` or `guard` line, if one comes next.

@@ -378,6 +378,8 @@ pub(crate) fn literal(cx: &mut Cursor) -> Result<Option<Literal>> {
         "false" => Literal::Bool(false),
         "strided" => Literal::Strided,
         "cpu" | "cuda" => return cx.device().map(|device| Some(Literal::Device(device))),
+        // Symbols may be called so.
+        "ref" if cx.second_is(":") => return cx.device().map(|device| Some(Literal::Device(device))),
         "complex" => {
             cx.take();
             cx.expect("(")?;

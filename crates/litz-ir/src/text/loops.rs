@@ -106,6 +106,7 @@ impl Display for InLoops<'_, Extern> {
         let word = match &call.callee {
             Callee::Routine(_) | Callee::Host(_) => "extern",
             Callee::Size { .. } => "size",
+            Callee::Copy { .. } => "copy",
             Callee::Control(call) => word(&call.control),
         };
         write!(f, "{word} {}", Name(&call.name))?;
@@ -120,6 +121,7 @@ impl Display for InLoops<'_, Extern> {
             }
             Callee::Host(call) => InLoops(loops, call).fmt(f)?,
             Callee::Size { sym: _, number } => write!(f, " = {}", InLoops(loops, number))?,
+            Callee::Copy { from, to } => write!(f, " = {} -> {}", InLoops(loops, from), InLoops(loops, to))?,
             Callee::Control(ControlCall { control, reads, writes }) => {
                 f.write_str(if matches!(control, Control::Call(_)) { " =" } else { "" })?;
                 write_control(f, control, (reads, writes), &|buf: &Buf| Name(&loops.bufs[*buf].name))?;
@@ -288,6 +290,9 @@ impl Reader {
         } else if cx.is("call") || cx.is("branch") || cx.is("while") {
             let control = self.control(cx)?;
             self.loops.stmts.push(Stmt::Extern(control));
+        } else if cx.eat("copy") {
+            let copy = self.copy(cx)?;
+            self.loops.stmts.push(Stmt::Extern(copy));
         } else if cx.eat("size") {
             let size = self.size(cx)?;
             self.loops.stmts.push(Stmt::Extern(size));
@@ -453,6 +458,17 @@ impl Reader {
         let (control, reads, writes) = control(cx, &word, &|cx| self.bufs.name(cx))?;
         let callee = Callee::Control(ControlCall { control, reads, writes });
         Ok(Extern { name, from, callee, message: None })
+    }
+
+    /// `c0 from %y = x -> y`.
+    fn copy(&self, cx: &mut Cursor) -> Result<Extern> {
+        let name = cx.name("a statement name")?;
+        let from = from(cx)?;
+        cx.expect("=")?;
+        let source = self.bufs.name(cx)?;
+        cx.expect("->")?;
+        let callee = Callee::Copy { from: source, to: self.bufs.name(cx)? };
+        Ok(Extern { name, from, callee, message: cx.optional_message()? })
     }
 
     /// `u0 from %item = n for "item at model.py:12"`.

@@ -190,6 +190,15 @@ impl Display for On {
     }
 }
 
+/// ` stream 1`, where it is not the first.
+pub(crate) struct OfStream(pub u32);
+
+impl Display for OfStream {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        if self.0 == 0 { Ok(()) } else { write!(f, " stream {}", self.0) }
+    }
+}
+
 /// A type in a text whose first line names the device `head`.
 pub(crate) struct Under<'a, T>(pub Device, pub &'a T);
 

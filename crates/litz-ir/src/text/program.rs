@@ -7,13 +7,14 @@ use litz_sym::Expr;
 use crate::diag::Diags;
 use crate::graph::TensorType;
 use crate::loops::span;
-use crate::program::{Const, Output, Param, Program, ProgramStep, Slot, SlotData, View};
+use crate::program::{Const, Output, Param, Program, ProgramStep, Queue, Slot, SlotData, View};
 use crate::text::call;
 use crate::text::control::{control, word, write_control};
 use crate::text::cursor::{Cursor, Names, Result, parse_whole};
 use crate::text::lexer::TokenKind;
 use crate::text::print::{
-    Indent, Name, On, Optional, Quoted, Sigil, Under, commas, write_facts, write_message, write_nested,
+    Indent, Name, OfStream, On, Optional, Quoted, Sigil, Under, commas, write_facts, write_message,
+    write_nested,
 };
 
 const LINE: Indent = Indent(1);
@@ -62,6 +63,12 @@ impl Program {
         fmt::from_fn(move |f| write!(f, "{}: {dtype}[{extent}]{on}", Name(name)))
     }
 
+    /// ` on ref:0 stream 1`.
+    fn on_queue(&self, Queue { device, stream }: Queue) -> impl Display {
+        let on = On { device, head: self.device };
+        fmt::from_fn(move |f| write!(f, "{on}{}", OfStream(stream)))
+    }
+
     fn write_slots(&self, f: &mut Formatter, slots: &[Slot]) -> fmt::Result {
         commas(f, slots, |f, &slot| self.slot(slot).fmt(f))
     }
@@ -73,10 +80,25 @@ impl Program {
             ProgramStep::View { slot, base, offset } => {
                 writeln!(f, "{indent}view {} = {} + {offset}", self.typed(*slot), self.slot(*base))
             }
-            ProgramStep::Launch { kernel, args, sizes } => {
+            ProgramStep::Launch { kernel, args, sizes, stream } => {
                 write!(f, "{indent}launch {}(", Sigil('@', kernel))?;
                 self.write_slots(f, args)?;
-                writeln!(f, "){}", Optional("sizes", sizes))
+                writeln!(f, "){}{}", Optional("sizes", sizes), OfStream(*stream))
+            }
+            ProgramStep::Copy { from, to, queue } => {
+                writeln!(
+                    f,
+                    "{indent}copy {} -> {}{}",
+                    self.slot(*from),
+                    self.slot(*to),
+                    self.on_queue(*queue)
+                )
+            }
+            ProgramStep::Record { event, queue } => {
+                writeln!(f, "{indent}record event {event}{}", self.on_queue(*queue))
+            }
+            ProgramStep::Wait { event, queue } => {
+                writeln!(f, "{indent}wait event {event}{}", self.on_queue(*queue))
             }
             ProgramStep::Extern { routine, reads, writes, ints, message } => {
                 write!(f, "{indent}extern {}(", Name(routine))?;
@@ -242,7 +264,21 @@ impl Reader {
         if cx.eat("launch") {
             let kernel = cx.item_name()?;
             let args = self.slots(cx)?;
-            return Ok(ProgramStep::Launch { kernel, args, sizes: cx.optional_exprs("sizes")? });
+            let sizes = cx.optional_exprs("sizes")?;
+            return Ok(ProgramStep::Launch { kernel, args, sizes, stream: cx.of_stream()? });
+        }
+        if cx.eat("copy") {
+            let from = self.slots.name(cx)?;
+            cx.expect("->")?;
+            return Ok(ProgramStep::Copy { from, to: self.slots.name(cx)?, queue: self.queue(cx)? });
+        }
+        if cx.eat("record") {
+            cx.expect("event")?;
+            return Ok(ProgramStep::Record { event: cx.integer()?, queue: self.queue(cx)? });
+        }
+        if cx.eat("wait") {
+            cx.expect("event")?;
+            return Ok(ProgramStep::Wait { event: cx.integer()?, queue: self.queue(cx)? });
         }
         if cx.eat("extern") {
             let routine = cx.name("a routine")?;
@@ -276,6 +312,11 @@ impl Reader {
             return Ok(ProgramStep::Free { slot: self.slots.name(cx)? });
         }
         Err(cx.expected("a step"))
+    }
+
+    /// `on ref:0 stream 1`; the device is that of the program and the stream 0 where none is named.
+    fn queue(&self, cx: &mut Cursor) -> Result<Queue> {
+        Ok(Queue { device: cx.on(self.program.device)?, stream: cx.of_stream()? })
     }
 
     fn view(&self, cx: &mut Cursor) -> Result<View> {

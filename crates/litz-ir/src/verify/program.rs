@@ -1,5 +1,6 @@
 //! Reports what is wrong with a program.
 
+use std::collections::HashSet;
 use std::fmt::Display;
 
 use litz_sym::{Expr, Rel, Sym};
@@ -7,10 +8,13 @@ use litz_sym::{Expr, Rel, Sym};
 use crate::call::{CallArg, CallResult};
 use crate::diag::Diags;
 use crate::dtype::Dtype;
+use crate::graph::Device;
 use crate::ids::Id;
 use crate::kernel::Kernel;
 use crate::loops::{FunctionCall, is_apart, span};
-use crate::program::{Output, Param, Program, ProgramStep, Slot, View};
+use crate::program::{
+    KernelWrites, Order, Output, Param, Program, ProgramStep, Queue, Slot, View, writes_of,
+};
 use crate::verify::Report;
 
 /// What is wrong with a program, kernels aside.
@@ -19,12 +23,19 @@ use crate::verify::Report;
 /// `negative-size`, `slot-type`, `unknown-slot`, `use-before-alloc`, `use-after-free`, `double-alloc`, `free-of-param`,
 /// `view-of-param`,
 /// `view-overflow`, `shared-memory`, `written-argument`, `type-mismatch`, `update-target`, `duplicate-update`, `device`,
-/// `undefined-size`, `redefined-size`, `unknown-function`, `function-type`.
+/// `undefined-size`, `redefined-size`, `unknown-function`, `function-type`, `queue`, `event`.
 pub fn verify(program: &Program) -> Diags {
     let memory = vec![Memory::None; program.slots.len()];
     let held = vec![None; program.slots.len()];
-    let mut verifier =
-        Verifier { report: Report::new(&program.facts), program, memory, held, ranges: Vec::new(), now: 0 };
+    let mut verifier = Verifier {
+        report: Report::new(&program.facts),
+        program,
+        memory,
+        held,
+        ranges: Vec::new(),
+        now: 0,
+        events: HashSet::new(),
+    };
     verifier.run();
     let mut diags = verifier.report.diags;
     diags.extend(program.functions.iter().flat_map(verify));
@@ -33,11 +44,11 @@ pub fn verify(program: &Program) -> Diags {
 
 /// What is wrong with a program's launches of `kernels`.
 ///
-/// Slugs: `unknown-kernel`, `launch-args`, `launch-sizes`, `type-mismatch`.
+/// Slugs: `unknown-kernel`, `launch-args`, `launch-sizes`, `type-mismatch`, `unordered`.
 pub fn verify_launches(program: &Program, kernels: &[Kernel]) -> Diags {
     let mut report = Report::new(&program.facts);
     for step in program.load.iter().chain(&program.steps) {
-        let ProgramStep::Launch { kernel, args, sizes } = step else { continue };
+        let ProgramStep::Launch { kernel, args, sizes, stream: _ } = step else { continue };
         let place = format!("launch of @{kernel}");
         let Some(kernel) = kernels.iter().find(|candidate| candidate.name == *kernel) else {
             report.fail("unknown-kernel", format_args!("{place}: there is no such kernel"));
@@ -52,8 +63,25 @@ pub fn verify_launches(program: &Program, kernels: &[Kernel]) -> Diags {
             report.same_type(Some(param.dtype), found, format_args!("{place}, `{}`", param.name));
         }
     }
+    order(&mut report, program, &writes_of(kernels));
     report.diags.extend(program.functions.iter().flat_map(|function| verify_launches(function, kernels)));
     report.diags
+}
+
+/// What queues do with one memory is in an order that events, or the host, give it.
+fn order(report: &mut Report, program: &Program, kernels: &KernelWrites<'_>) {
+    let mut order = Order::new(program, kernels);
+    if order.queues().len() < 2 {
+        return;
+    }
+    for step in &program.steps {
+        let Ok(missing) = order.missing(step) else { continue };
+        for point in missing {
+            let (place, earlier) = (program.place(step), program.place(&program.steps[point.step]));
+            let message = format_args!("{place}: nothing makes it wait for the {earlier}");
+            report.fail("unordered", message);
+        }
+    }
 }
 
 /// What memory a slot has.
@@ -94,6 +122,8 @@ struct Verifier<'a> {
     ranges: Vec<SlotRange>,
     /// Number of the step, load steps first.
     now: usize,
+    /// Events that are recorded.
+    events: HashSet<u32>,
 }
 
 impl Verifier<'_> {
@@ -237,11 +267,25 @@ impl Verifier<'_> {
                 self.one_device([slot, base], format_args!("view `{}`", name(self.program, *slot)));
                 self.check_view(step);
             }
-            ProgramStep::Launch { kernel, args, sizes } => {
+            ProgramStep::Launch { kernel, args, sizes, stream: _ } => {
                 let place = format!("launch of @{kernel}");
                 args.iter().for_each(|&slot| self.use_slot(slot, &place));
                 sizes.iter().for_each(|&size| self.report.expr(size, &place));
-                self.one_device(args, place);
+                let device = self.program.launched_on(args);
+                self.one_device(args.iter().filter(|&&arg| !self.program.is_number(arg, device)), place);
+            }
+            ProgramStep::Copy { from, to, queue } => {
+                let place = self.program.place(step);
+                [from, to].into_iter().for_each(|&slot| self.use_slot(slot, &place));
+                self.copy([*from, *to], *queue, &place);
+            }
+            ProgramStep::Record { event, .. } => {
+                let is_first = self.events.insert(*event);
+                self.report.check(is_first, "event", format_args!("event {event} is recorded twice"));
+            }
+            ProgramStep::Wait { event, .. } => {
+                let message = format_args!("event {event}: nothing has recorded it");
+                self.report.check(self.events.contains(event), "event", message);
             }
             ProgramStep::Extern { routine, reads, writes, ints, message: _ } => {
                 reads.iter().chain(writes).for_each(|&slot| self.use_slot(slot, routine));
@@ -280,6 +324,21 @@ impl Verifier<'_> {
                 self.report.check(was != Memory::Given, "free-of-param", message);
             }
         }
+    }
+
+    /// A copy is of one type and length, and enqueued on a device of one of its sides.
+    fn copy(&mut self, slots: [Slot; 2], queue: Queue, place: &str) {
+        let [Some(from), Some(to)] = slots.map(|slot| self.program.slots.get(slot)) else { return };
+        self.report.same_type(Some(to.dtype), Some(from.dtype), place);
+        let is_as_long = self.program.facts.known(&Rel::eq(from.extent, to.extent)).is_yes();
+        let message = format_args!("{place}: expected {} elements, found {}", to.extent, from.extent);
+        self.report.check(is_as_long, "type-mismatch", message);
+        // The host reaches no device's memory.
+        let is_of_host = queue.device == Device::Cpu;
+        let is_there =
+            [from.device, to.device].contains(&queue.device) && (!is_of_host || from.device == to.device);
+        let message = format_args!("{place}: {} cannot copy that", queue.device);
+        self.report.check(is_there, "queue", message);
     }
 
     /// A function is given and gives memory of the types that it says; how much is there is compared when a call is planned.

@@ -69,12 +69,17 @@ fn used_slots(program: &Program) -> Vec<bool> {
             ProgramStep::Control { reads, writes, .. } => {
                 [reads, writes].into_iter().for_each(|slots| mark(slots))
             }
+            ProgramStep::Copy { from, to, queue: _ } => mark(&[*from, *to]),
             ProgramStep::Size { slot, .. } => mark(&[*slot]),
             ProgramStep::Call { args, results, .. } => {
                 results.iter().filter_map(CallResult::written).for_each(|view| mark(&[view.slot]));
                 args.iter().for_each(|arg| arg.each_tensor(&mut |view, _| mark(&[view.slot])));
             }
-            ProgramStep::Check { .. } | ProgramStep::Alloc { .. } | ProgramStep::Free { .. } => {}
+            ProgramStep::Check { .. }
+            | ProgramStep::Alloc { .. }
+            | ProgramStep::Record { .. }
+            | ProgramStep::Wait { .. }
+            | ProgramStep::Free { .. } => {}
         }
     }
     for output in &program.outputs {

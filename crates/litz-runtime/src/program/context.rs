@@ -9,10 +9,11 @@ use smallvec::SmallVec;
 
 use super::function::{Function, Running};
 use super::outputs::{OutputLayout, Outputs};
-use super::plan::{self, Address, Base, Command, HostOperand, OutputPlan, Plan, Shape, Target};
+use super::plan::{self, Address, Base, Command, HostOperand, LaunchPlan, OutputPlan, Plan, Shape, Target};
 use super::prepare::{Prepared, SizeFacts};
+use super::queues::{Devices, On, Queues};
 use crate::arena::{AlignedBuf, GuardPages, GuardedPieces, OutOfMemory};
-use crate::device::{Buffer, Copy, Device, Idle, Launch, Space, Stream};
+use crate::device::{Buffer, Device, Launch, Space};
 use crate::error::RunError;
 use crate::host::Operand;
 use crate::kept::Kept;
@@ -23,12 +24,9 @@ use crate::tensor::{TensorView, copy_strided, has_layout};
 
 /// What a call works in. One call uses it at a time; its memory grows to what the largest needed.
 pub(super) struct Context {
-    device: Arc<dyn Device>,
-    /// Where launches find memory.
-    space: Space,
-    /// Where results go and what is lent lies: with the caller of the program, or of the function.
-    outside: Space,
-    stream: Box<dyn Stream>,
+    queues: Queues,
+    /// Whether results go, and what is lent lies, where the steps have them, as the caller of a function does; else with the host.
+    is_inner: bool,
     /// Values of the size symbols.
     pub(super) values: Vec<i64>,
     plan: Option<Arc<Plan>>,
@@ -46,7 +44,8 @@ pub(super) struct Context {
     bytes_before: usize,
     /// Statements that kernels of this call have executed, at most.
     pub(super) iterations: u64,
-    scratch: Scratch,
+    /// Of each queue.
+    scratch: Vec<Scratch>,
     pages: GuardPages,
     /// Buffers with guard pages.
     own: Vec<Buffer>,
@@ -58,11 +57,11 @@ pub(super) struct Context {
     late: Arc<[SizeFacts]>,
     /// Whether the latest call may have stored to constants.
     pub(super) has_changed_state: bool,
-    /// Inputs, where the device has memory of its own.
+    /// Inputs, where their device has memory of its own.
     inputs: Vec<Buffer>,
-    /// Outputs that are computed in place, where the device has memory of its own.
+    /// Outputs that are computed in place, where their device has memory of its own.
     results: Vec<Buffer>,
-    /// Operands of the latest routine, where the device has memory of its own.
+    /// Operands of the latest routine that were in a device's own memory.
     operands: Vec<AlignedBuf>,
     /// Results of the host that the call has no memory for yet.
     kept: Kept,
@@ -78,9 +77,15 @@ struct Arenas {
 
 impl Arenas {
     /// Makes arenas at least as large as a plan says, from number `used` on.
-    fn make_room(&mut self, device: &dyn Device, bytes: &[usize], used: usize) -> Result<(), OutOfMemory> {
+    fn make_room(
+        &mut self,
+        devices: &[Arc<dyn Device>],
+        bytes: &[usize],
+        used: usize,
+    ) -> Result<(), OutOfMemory> {
         self.own.resize_with(bytes.len().max(self.own.len()), Buffer::default);
-        for (arena, &bytes) in self.own.iter_mut().zip(bytes).skip(used) {
+        for (at, (arena, &bytes)) in self.own.iter_mut().zip(bytes).enumerate().skip(used) {
+            let device = &*devices[at % devices.len()];
             if arena.len() < bytes
                 && let Some(idle) = device.idle().and_then(|idle| idle.take(bytes))
             {
@@ -91,10 +96,14 @@ impl Arenas {
         Ok(())
     }
 
-    fn give(&mut self, idle: &Idle) {
+    fn give(&mut self, devices: &[Arc<dyn Device>]) {
         let mut level = Some(self);
         while let Some(arenas) = level {
-            arenas.own.drain(..).for_each(|buffer| idle.give(buffer));
+            for (at, arena) in arenas.own.iter_mut().enumerate() {
+                if let Some(idle) = devices[at % devices.len()].idle() {
+                    idle.give(std::mem::take(arena));
+                }
+            }
             level = arenas.below.as_deref_mut();
         }
     }
@@ -174,7 +183,7 @@ unsafe impl Send for Context {}
 impl Context {
     /// One for a program whose constants, and what load steps keep, begin at these addresses.
     pub(super) fn new(
-        device: &Arc<dyn Device>,
+        devices: &Devices,
         (addresses, constants): (&[*mut u8], usize),
         prepared: &Prepared,
     ) -> Result<Context, RunError> {
@@ -184,12 +193,10 @@ impl Context {
         bases.extend_from_slice(addresses);
         let outputs_from = bases.len();
         bases.resize(outputs_from + outputs, std::ptr::null_mut());
-        let space = if device.memory().is_some() { Space::Device } else { Space::Host };
+        let scratch = prepared.queues.iter().map(|_| Scratch::Shared(Buffer::default()));
         Ok(Context {
-            device: Arc::clone(device),
-            space,
-            outside: Space::Host,
-            stream: device.stream()?,
+            queues: Queues::new(devices, &prepared.queues)?,
+            is_inner: false,
             values: Vec::new(),
             plan: None,
             bases,
@@ -201,7 +208,7 @@ impl Context {
             children: Vec::new(),
             bytes_before: 0,
             iterations: 0,
-            scratch: Scratch::Shared(Buffer::default()),
+            scratch: scratch.collect(),
             pages,
             own: Vec::new(),
             gathered: (0..params).map(|_| AlignedBuf::default()).collect(),
@@ -224,20 +231,23 @@ impl Context {
     /// Takes a plan and makes room for it. Where one more size became known during a call, that is for what comes behind the
     /// commands that have run: what these use stays as it is.
     pub(super) fn use_plan(&mut self, plan: Arc<Plan>) -> Result<(), RunError> {
-        self.arenas.make_room(&*self.device, &plan.arenas, self.begun.arenas)?;
-        let (device, own_used) = (&*self.device, self.begun.own);
-        let (concurrency, pages) = (device.concurrency(), self.pages);
-        match (&mut self.scratch, pages) {
-            (Scratch::Shared(buffer), GuardPages::Off) => {
-                buffer.grow(device, plan.scratch_bytes.saturating_mul(concurrency))?;
-            }
-            (scratch, _) => {
-                *scratch = Scratch::Guarded(GuardedPieces::new(concurrency, plan.scratch_bytes, pages)?);
+        self.arenas.make_room(&self.queues.devices, &plan.arenas, self.begun.arenas)?;
+        let (pages, own_used) = (self.pages, self.begun.own);
+        for (queue, (scratch, &bytes)) in self.scratch.iter_mut().zip(&plan.scratch_bytes).enumerate() {
+            let device = &*self.queues.devices[self.queues.device_of(queue)];
+            match (scratch, pages) {
+                (Scratch::Shared(buffer), GuardPages::Off) => {
+                    buffer.grow(device, bytes.saturating_mul(device.concurrency()))?;
+                }
+                (scratch, _) => {
+                    *scratch = Scratch::Guarded(GuardedPieces::new(device.concurrency(), bytes, pages)?);
+                }
             }
         }
         self.own.truncate(own_used);
         for &bytes in &plan.own[own_used..] {
-            self.own.push(Buffer::with_pages(device, bytes, pages)?);
+            // Only the host's memory has guard pages.
+            self.own.push(Buffer::with_pages(&*self.queues.devices[0], bytes, pages)?);
         }
         self.plan = Some(plan);
         Ok(())
@@ -246,14 +256,12 @@ impl Context {
     /// Makes room for the plan at hand, which an earlier call has used: what that worked in may be another's now.
     pub(super) fn make_room(&mut self) -> Result<(), RunError> {
         let plan = self.plan.as_ref().expect("invariant: whoever asks for room has a plan");
-        Ok(self.arenas.make_room(&*self.device, &plan.arenas, 0)?)
+        Ok(self.arenas.make_room(&self.queues.devices, &plan.arenas, 0)?)
     }
 
     /// Lets other calls have the memory of intermediate results. This one is over.
     pub(super) fn give_room(&mut self) {
-        if let Some(idle) = self.device.idle() {
-            self.arenas.give(idle);
-        }
+        self.arenas.give(&self.queues.devices);
     }
 
     /// Forgets what the call before has begun.
@@ -284,17 +292,18 @@ impl Context {
             param.room <= shape.bytes && has_layout(view.sizes, view.strides, &shape.strides);
         let is_usable = view.len > 0 && is_as_expected && self.pages == GuardPages::Off;
         let may_store = !param.is_stored || lent.is_some_and(|lent| lent.is_apart);
-        match self.space {
-            Space::Host if is_usable && may_store => {
+        let is_of_host = self.queues.space(param.device) == Space::Host;
+        match is_of_host {
+            true if is_usable && may_store => {
                 self.bases[at] = view.data.cast_mut();
                 return Ok(());
             }
-            Space::Device if is_usable => {
-                let (data, bytes) = (view.data, shape.bytes);
-                return self.upload(at, data, bytes);
+            false if is_usable => {
+                let (data, bytes, device) = (view.data, shape.bytes, param.device);
+                return self.upload(at, device, data, bytes);
             }
             // The steps make the new contents where they are to be returned.
-            Space::Host if lent.is_none() && param.room <= shape.bytes && self.pages == GuardPages::Off => {
+            true if lent.is_none() && param.room <= shape.bytes && self.pages == GuardPages::Off => {
                 if let Some(index) = plan.made_in_place(at) {
                     let memory = outputs.tensor(index, &layout(shape))?;
                     (self.bases[at], self.updated[at]) = (memory.as_ptr(), Updated::InResult);
@@ -311,7 +320,7 @@ impl Context {
                     return Ok(());
                 }
             }
-            Space::Host | Space::Device => {}
+            true | false => {}
         }
         let copy = &mut self.gathered[at];
         match self.pages {
@@ -328,33 +337,33 @@ impl Context {
             copy_strided(shape.dtype.size(), view.sizes, (bytes, view.strides), dst);
         }
         let (data, bytes) = (copy.as_mut_ptr(), copy.len());
-        match self.space {
-            Space::Host => self.bases[at] = data,
-            Space::Device => self.upload(at, data, bytes)?,
+        let device = param.device;
+        match is_of_host {
+            true => self.bases[at] = data,
+            false => self.upload(at, device, data, bytes)?,
         }
         Ok(())
     }
 
-    /// Copies an input to the device's memory.
-    fn upload(&mut self, at: usize, data: *const u8, bytes: usize) -> Result<(), RunError> {
-        self.inputs[at].grow(&*self.device, bytes)?;
+    /// Copies an input to the memory of a device.
+    fn upload(&mut self, at: usize, device: usize, data: *const u8, bytes: usize) -> Result<(), RunError> {
+        self.inputs[at].grow(&*self.queues.devices[device], bytes)?;
         self.bases[at] = self.inputs[at].as_ptr();
-        let (from, to) = ((Space::Host, data), (Space::Device, self.bases[at]));
+        let (from, to) = ((On::Host, data), (On::Device(device), self.bases[at]));
         // SAFETY: the caller's input, or our copy of it, is as large as this and is there until the call ends.
-        unsafe { self.stream.copy(Copy { from, to, bytes }) };
+        unsafe { self.queues.copy(device, from, to, bytes) };
         Ok(())
     }
 
     /// Asks for the memory of outputs that are computed in place, but for those that it has asked for in this call.
     pub(super) fn set_outputs(&mut self, outputs: &mut dyn Outputs) -> Result<(), RunError> {
         let plan = self.plan.as_ref().expect("invariant: outputs are set after the plan");
-        for (at, shape) in plan.direct.iter().skip(self.begun.outputs) {
-            self.bases[self.outputs_from + at] = match (self.space, self.outside) {
-                (Space::Host, _) | (Space::Device, Space::Device) => {
-                    outputs.tensor(*at, &layout(shape))?.as_ptr()
-                }
-                (Space::Device, Space::Host) => {
-                    self.results[*at].grow(&*self.device, shape.bytes)?;
+        for (at, shape, device) in plan.direct.iter().skip(self.begun.outputs) {
+            let is_there = self.is_inner || self.queues.space(*device) == Space::Host;
+            self.bases[self.outputs_from + at] = match is_there {
+                true => outputs.tensor(*at, &layout(shape))?.as_ptr(),
+                false => {
+                    self.results[*at].grow(&*self.queues.devices[*device], shape.bytes)?;
                     self.results[*at].as_ptr()
                 }
             };
@@ -368,37 +377,20 @@ impl Context {
     pub(super) fn run(&mut self, function: &Function, running: Running<'_>) -> Result<bool, RunError> {
         let Running { deadline, hosted, release, .. } = running;
         let plan = Arc::clone(self.plan.as_ref().expect("invariant: a call has a plan"));
+        if self.begun.commands == 0 {
+            self.queues.begin()?;
+        }
         self.iterations = self.iterations.saturating_add(plan.iterations);
         function.prepared.limits.check(Limit::Iterations, self.iterations)?;
         for (at, command) in plan.commands.iter().enumerate().skip(self.begun.commands) {
             deadline.map_or(Ok(()), Deadline::check)?;
             if plan.changes_state == Some(at) {
                 // Whatever fails before this leaves the state as it was.
-                self.stream.wait()?;
+                self.queues.wait()?;
                 self.has_changed_state = true;
             }
             match command {
-                Command::Launch { kernel, args, sizes, points, scratch_bytes } => {
-                    self.args.clear();
-                    for place in &plan.places[args.clone()] {
-                        let address = self.address(*place);
-                        self.args.push(address);
-                    }
-                    let (scratch, scratch_stride) = self.scratch.pieces(*scratch_bytes);
-                    let launch = Launch {
-                        kernel: *kernel,
-                        args: &self.args,
-                        sizes: &plan.ints[sizes.clone()],
-                        points: *points,
-                        scratch,
-                        scratch_bytes: *scratch_bytes,
-                        scratch_stride,
-                    };
-                    // SAFETY: the planner found every memory as large as the kernel's extent; intermediate memory is
-                    // this call's alone, constants are written only under the lock on state, and inputs where they are lent
-                    // and no other has their memory. Whoever calls waits before any of it goes away, whatever comes of the call.
-                    unsafe { self.stream.launch(&launch) };
-                }
+                Command::Launch(launch) => self.launch(&plan, launch)?,
                 Command::Extern { routine, reads, writes, ints, message } => {
                     let operands = self.operands(reads.iter().chain(writes))?;
                     let (read_at, write_at) = operands.split_at(reads.len());
@@ -408,7 +400,7 @@ impl Context {
                         writes.iter().zip(write_at).map(|(buffer, &at)| write(buffer, at)).collect();
                     routine(&reads, &mut written, &plan.ints[ints.clone()])
                         .map_err(|error| error.with_message(message))?;
-                    self.return_operands(writes.iter().zip(write_at.iter().copied()));
+                    self.return_operands(writes.iter().zip(write_at.iter().copied()))?;
                 }
                 Command::Call { call, ints, buffers, operands, writes } => {
                     let addresses = self.operands(buffers.iter())?;
@@ -425,7 +417,7 @@ impl Context {
                     // the verifier of programs wants what is written apart from the others, unless it is shared, in slots that lie apart
                     // from all others in use.
                     unsafe { hosted.call(call, &plan.ints[ints.clone()], &given, &mut self.kept)? };
-                    self.return_operands(writes.iter().map(|&at| (&buffers[at], addresses[at])));
+                    self.return_operands(writes.iter().map(|&at| (&buffers[at], addresses[at])))?;
                 }
                 Command::Control { control, calls, reads, writes } => {
                     self.control(function, control, (calls, &plan.ints), (reads, writes), running)?;
@@ -442,18 +434,54 @@ impl Context {
                     };
                     return Ok(false);
                 }
-                Command::Copy { from, to, bytes } => {
-                    self.copy(*from, (self.space, self.address(*to)), *bytes)
+                Command::Copy { from, to, bytes, queue } => {
+                    self.copy(*queue, *from, (On::Device(to.device), self.address(*to)), *bytes);
                 }
+                Command::Record { event, queue } => self.queues.record(*event, *queue)?,
+                Command::Wait { event, queue } => self.queues.wait_for(*event, *queue)?,
+                Command::Settle => self.queues.wait()?,
                 Command::Release { constant } => {
-                    self.stream.wait()?;
+                    self.queues.wait()?;
                     release(*constant);
                 }
             }
         }
-        self.stream.wait()?;
+        self.queues.wait()?;
         deadline.map_or(Ok(()), Deadline::check)?;
         Ok(true)
+    }
+
+    /// Enqueues a launch. The host reads the numbers that it is given before: those that steps make, when these are done.
+    fn launch(&mut self, plan: &Plan, launch: &LaunchPlan) -> Result<(), RunError> {
+        let LaunchPlan { kernel, args, sizes, points, scratch_bytes, queue, numbers, takes_made } = launch;
+        self.args.clear();
+        for place in &plan.places[args.clone()] {
+            let address = self.address(*place);
+            self.args.push(address);
+        }
+        let is_out_of_reach =
+            |(_, number): &(usize, plan::Buffer)| self.queues.space(number.place.device) != Space::Host;
+        if numbers.iter().any(is_out_of_reach) {
+            let found = self.operands(numbers.iter().map(|(_, number)| number))?;
+            numbers.iter().zip(found).for_each(|((at, _), number)| self.args[*at] = number);
+        } else if *takes_made {
+            self.queues.wait()?;
+        }
+        let (scratch, scratch_stride) = self.scratch[*queue].pieces(*scratch_bytes);
+        let launch = Launch {
+            kernel: *kernel,
+            args: &self.args,
+            sizes: &plan.ints[sizes.clone()],
+            points: *points,
+            scratch,
+            scratch_bytes: *scratch_bytes,
+            scratch_stride,
+        };
+        // SAFETY: the planner found every memory as large as the kernel's extent; intermediate memory is this call's alone, constants
+        // are written only under the lock on state, and inputs where they are lent and no other has their memory. Programs are verified to
+        // order what their queues do. Whoever calls waits before any of it goes away, whatever comes of the call.
+        unsafe { self.queues.stream(*queue).launch(&launch) };
+        Ok(())
     }
 
     /// The integer or truth value that a buffer begins with.
@@ -476,37 +504,52 @@ impl Context {
         all: impl Iterator<Item = &'b plan::Buffer> + Clone,
     ) -> Result<SmallVec<[*mut u8; 8]>, RunError> {
         let buffers = || all.clone();
-        let addresses = buffers().map(|buffer| self.address(buffer.place)).collect();
-        self.stream.wait()?;
-        if self.space == Space::Host {
+        let mut addresses: SmallVec<[*mut u8; 8]> =
+            buffers().map(|buffer| self.address(buffer.place)).collect();
+        self.queues.wait()?;
+        let is_there =
+            |queues: &Queues, buffer: &plan::Buffer| queues.space(buffer.place.device) == Space::Host;
+        let copies = buffers().filter(|buffer| !is_there(&self.queues, buffer));
+        self.operands = copies.map(|buffer| AlignedBuf::new(buffer.bytes)).collect::<Result<_, _>>()?;
+        if self.operands.is_empty() {
             return Ok(addresses);
         }
-        let copies = buffers().map(|buffer| AlignedBuf::new(buffer.bytes));
-        self.operands = copies.collect::<Result<_, _>>()?;
-        for ((buffer, &from), copy) in buffers().zip(&addresses).zip(&mut self.operands) {
-            let (from, to) = ((Space::Device, from.cast_const()), (Space::Host, copy.as_mut_ptr()));
+        let mut copies = self.operands.iter_mut();
+        for (buffer, address) in buffers().zip(&mut addresses) {
+            let device = buffer.place.device;
+            if is_there(&self.queues, buffer) {
+                continue;
+            }
+            let copy = copies.next().expect("invariant: each that is elsewhere has a copy").as_mut_ptr();
+            let from = (On::Device(device), address.cast_const());
             // SAFETY: the planner found the memory as large as this, and so is the copy.
-            unsafe { self.stream.copy(Copy { from, to, bytes: buffer.bytes }) };
+            unsafe { self.queues.copy(device, from, (On::Host, copy), buffer.bytes) };
+            *address = copy;
         }
-        self.stream.wait()?;
-        Ok(self.operands.iter_mut().map(AlignedBuf::as_mut_ptr).collect())
+        self.queues.wait()?;
+        Ok(addresses)
     }
 
     /// Brings what a routine wrote to where launches find it.
-    fn return_operands<'b>(&mut self, writes: impl Iterator<Item = (&'b plan::Buffer, *mut u8)>) {
-        if self.space == Space::Host {
-            return;
-        }
+    fn return_operands<'b>(
+        &mut self,
+        writes: impl Iterator<Item = (&'b plan::Buffer, *mut u8)>,
+    ) -> Result<(), RunError> {
         for (buffer, from) in writes {
-            let (from, to) = ((Space::Host, from.cast_const()), (Space::Device, self.address(buffer.place)));
-            // SAFETY: as above; the copies stay until the next routine, which waits first.
-            unsafe { self.stream.copy(Copy { from, to, bytes: buffer.bytes }) };
+            let (place, to) = (buffer.place.device, self.address(buffer.place));
+            if self.queues.space(place) != Space::Host {
+                let (from, to) = ((On::Host, from.cast_const()), (On::Device(place), to));
+                // SAFETY: as above; the copies stay until the next routine, which waits first.
+                unsafe { self.queues.copy(place, from, to, buffer.bytes) };
+            }
         }
+        // What other queues do next may be with what was written.
+        if self.queues.are_many() && !self.operands.is_empty() { self.queues.wait() } else { Ok(()) }
     }
 
     /// Waits for all that is enqueued.
     pub(super) fn wait(&mut self) -> Result<(), RunError> {
-        self.stream.wait()
+        self.queues.wait()
     }
 
     /// The context in which a function is called.
@@ -517,8 +560,8 @@ impl Context {
         match self.children[at].take() {
             Some(child) => Ok(child),
             None => {
-                let mut child = Box::new(Context::new(&self.device, (&[], 0), prepared)?);
-                child.outside = child.space;
+                let mut child = Box::new(Context::new(&self.queues.devices, (&[], 0), prepared)?);
+                child.is_inner = true;
                 Ok(child)
             }
         }
@@ -562,7 +605,7 @@ impl Context {
     /// Waits for what a call that failed has left, so that its memory can be used again.
     pub(super) fn settle(&mut self) {
         // The call has an error already, the first one.
-        let _ = self.stream.wait();
+        let _ = self.queues.wait();
     }
 
     /// Hands over outputs that are not yet where they go, then makes the updates.
@@ -570,11 +613,11 @@ impl Context {
         let plan = Arc::clone(self.plan.as_ref().expect("invariant: a call has a plan"));
         for (at, output) in plan.outputs.iter().enumerate() {
             match output {
-                OutputPlan::Direct(shape) => {
-                    if self.space != self.outside {
+                OutputPlan::Direct(shape, device) => {
+                    if !self.is_inner && self.queues.space(*device) != Space::Host {
                         let memory = outputs.tensor(at, &layout(shape))?;
-                        let from = Address { base: Base::Output(at), offset: 0 };
-                        self.copy(from, (Space::Host, memory.as_ptr()), shape.bytes);
+                        let from = Address { base: Base::Output(at), offset: 0, device: *device };
+                        self.bring(from, (On::Host, memory.as_ptr()), shape.bytes);
                     }
                 }
                 OutputPlan::Copied { shape, from } => {
@@ -584,7 +627,7 @@ impl Context {
                         continue;
                     }
                     let memory = outputs.tensor(at, &layout(shape))?;
-                    self.copy(*from, (self.outside, memory.as_ptr()), shape.bytes);
+                    self.bring(*from, (self.outside(*from), memory.as_ptr()), shape.bytes);
                 }
                 OutputPlan::Number(from) => {
                     let (dtype, bits) = self.element(from)?;
@@ -598,13 +641,13 @@ impl Context {
         for update in &plan.updates {
             match &update.to {
                 Target::Const { to, bytes } => {
-                    self.copy(update.from, (self.space, self.address(*to)), *bytes);
+                    self.bring(update.from, (On::Device(to.device), self.address(*to)), *bytes);
                 }
                 Target::Input { param, shape } => {
                     match std::mem::replace(&mut self.updated[*param], Updated::Result) {
                         Updated::Result => {
                             let memory = outputs.tensor(extra, &layout(shape))?;
-                            self.copy(update.from, (Space::Host, memory.as_ptr()), shape.bytes);
+                            self.bring(update.from, (On::Host, memory.as_ptr()), shape.bytes);
                         }
                         Updated::InResult => {}
                         Updated::Back { data, strides, len } => {
@@ -616,7 +659,7 @@ impl Context {
                 }
             }
         }
-        self.stream.wait()
+        self.queues.wait()
     }
 
     /// Copies new contents to the memory that was lent: the address, strides and bytes of it. What was stored there is there.
@@ -626,16 +669,18 @@ impl Context {
         shape: &Shape,
         (data, strides, len): (*mut u8, &[usize], usize),
     ) -> Result<(), RunError> {
-        if len == 0 || self.space == self.outside && self.address(from) == data {
+        let outside = self.outside(from);
+        let is_outside = self.is_inner || self.queues.space(from.device) == Space::Host;
+        if len == 0 || is_outside && self.address(from) == data {
             return Ok(());
         }
         if has_layout(&shape.sizes, strides, &shape.strides) {
-            self.copy(from, (self.outside, data), shape.bytes);
+            self.bring(from, (outside, data), shape.bytes);
             return Ok(());
         }
         let mut packed = AlignedBuf::new(shape.bytes)?;
-        self.copy(from, (Space::Host, packed.as_mut_ptr()), shape.bytes);
-        self.stream.wait()?;
+        self.bring(from, (On::Host, packed.as_mut_ptr()), shape.bytes);
+        self.queues.wait()?;
         // SAFETY: whoever lends memory lends all that sizes and strides reach.
         let bytes = unsafe { std::slice::from_raw_parts_mut(data, len) };
         copy_strided(shape.dtype.size(), &shape.sizes, (packed.as_slice(), &shape.strides), (bytes, strides));
@@ -667,10 +712,20 @@ impl Context {
         base.wrapping_add(place.offset)
     }
 
-    fn copy(&mut self, from: Address, to: (Space, *mut u8), bytes: usize) {
-        let from = (self.space, self.address(from).cast_const());
+    /// Where results go that steps have on a device.
+    fn outside(&self, from: Address) -> On {
+        if self.is_inner { On::Device(from.device) } else { On::Host }
+    }
+
+    /// Copies on the first queue of the device that has it.
+    fn bring(&mut self, from: Address, to: (On, *mut u8), bytes: usize) {
+        self.copy(from.device, from, to, bytes);
+    }
+
+    fn copy(&mut self, queue: usize, from: Address, to: (On, *mut u8), bytes: usize) {
+        let from = (On::Device(from.device), self.address(from).cast_const());
         // SAFETY: the planner found both as large as this.
-        unsafe { self.stream.copy(Copy { from, to, bytes }) };
+        unsafe { self.queues.copy(queue, from, to, bytes) };
     }
 }
 

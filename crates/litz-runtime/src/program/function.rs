@@ -13,9 +13,8 @@ use smallvec::SmallVec;
 use super::context::{Context, Deadline};
 use super::outputs::{OutputLayout, Outputs};
 use super::plan::{Buffer, CallPlan, Plan, plan_call};
-use super::prepare::{KernelFacts, Output, Prepared, kernel_facts, late_sizes, prepare};
+use super::prepare::{KernelFacts, Named, Output, Prepared, kernel_facts, late_sizes, prepare};
 use super::{Counters, lock};
-use crate::device::Device;
 use crate::error::RunError;
 use crate::host::Hosted;
 use crate::limits::Limit;
@@ -47,13 +46,13 @@ impl Function {
         prepared: Prepared,
         program: &Program,
         kernels: &Arc<[KernelFacts]>,
-        device: &dyn Device,
+        devices: &Named<'_>,
     ) -> Result<Function, RunError> {
         let function = |inner: &Program| {
             let bug = |what: &str| RunError::bug(format!("program @{}", inner.name), what);
             let symbols = [inner.given_sizes(), late_sizes(inner)].concat();
             let position = |sym| symbols.iter().position(|&known| known == sym);
-            let mut resolved = prepare(inner, kernels, device, &position)?;
+            let mut resolved = prepare(inner, kernels, devices, &position)?;
             resolved.known = inner.given_sizes().len();
             resolved.limits = prepared.limits.clone();
             resolved.guard_pages = prepared.guard_pages;
@@ -64,7 +63,7 @@ impl Function {
             if !resolved.outputs.iter().all(is_tensor) {
                 return Err(bug("a function gives what is no tensor"));
             }
-            Function::new(resolved, inner, kernels, device)
+            Function::new(resolved, inner, kernels, devices)
         };
         let functions = program.functions.iter().map(function).collect::<Result<_, _>>()?;
         Ok(Function { prepared, functions, plans: Mutex::default() })
@@ -98,8 +97,8 @@ impl Function {
 }
 
 /// What the kernels of a program need to know, verified.
-pub(super) fn facts_of(kernels: &[Kernel], device: &dyn Device) -> Result<Arc<[KernelFacts]>, RunError> {
-    kernels.iter().map(|kernel| kernel_facts(kernel, device)).collect()
+pub(super) fn facts_of(kernels: &[Kernel], devices: &Named<'_>) -> Result<Arc<[KernelFacts]>, RunError> {
+    kernels.iter().map(|kernel| kernel_facts(kernel, devices)).collect()
 }
 
 /// Results of a function, in memory of its caller.

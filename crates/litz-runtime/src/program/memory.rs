@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::cell::UnsafeCell;
 
+use super::queues::Devices;
 use crate::arena::{ALIGNMENT, AlignedBuf, GuardPages, OutOfMemory};
 use crate::cache::{CacheKey, FileMemory, ObjectCache, Unfinished};
-use crate::device::{Buffer, Copy, Device, Space};
+use crate::device::{Buffer, Copy, Space};
 use crate::error::RunError;
 use crate::weights::ConstMemory;
 
@@ -24,7 +25,8 @@ pub(super) struct Memory {
 /// What constants and load steps have of the host's memory or of a device's.
 enum Owned {
     Host(Vec<ConstMemory>, Kept),
-    Device(Vec<Buffer>),
+    /// With the device of each.
+    Device(Vec<Buffer>, Vec<usize>),
 }
 
 /// The memory that load steps keep: one piece, so that all of it lies in huge pages.
@@ -103,29 +105,31 @@ impl Memory {
         Ok(Memory { addresses, constants: count, kept_slots, owned })
     }
 
-    /// As [`Memory::new`], in the device's own memory, which constants are copied to. What load steps keep is zero at first, as
-    /// in the host's memory: what they leave of it goes to artifacts.
+    /// As [`Memory::new`], in the memory of devices, where constants are copied to: `places` has the device of each constant and then of
+    /// what load steps keep. That is zero at first, as in the host's memory: what they leave of it goes to artifacts.
     pub(super) fn on_device(
         mut constants: Vec<ConstMemory>,
         kept_slots: Vec<(usize, usize)>,
-        device: &dyn Device,
+        devices: &Devices,
+        places: &[usize],
     ) -> Result<Memory, RunError> {
         let most = kept_slots.iter().map(|&(_, bytes)| bytes).max();
         let mut zeros = AlignedBuf::new(most.unwrap_or(0))?;
         let given = constants.iter_mut().map(|constant| (constant.as_mut_ptr(), constant.len()));
         let kept = kept_slots.iter().map(|&(_, bytes)| (zeros.as_mut_ptr(), bytes));
         let mut buffers = Vec::new();
-        let mut stream = device.stream()?;
-        for (start, bytes) in given.chain(kept) {
-            let buffer = Buffer::new(device, bytes)?;
-            let (from, to) = ((Space::Host, start.cast_const()), (Space::Device, buffer.as_ptr()));
-            // SAFETY: both are as large as this, and live until the stream is done; an error drops the stream first.
-            unsafe { stream.copy(Copy { from, to, bytes }) };
+        let mut streams = devices.iter().map(|device| device.stream()).collect::<Result<Vec<_>, _>>()?;
+        for ((start, bytes), &place) in given.chain(kept).zip(places) {
+            let buffer = Buffer::new(&*devices[place], bytes)?;
+            let space = devices[place].memory().map_or(Space::Host, |_| Space::Device);
+            let (from, to) = ((Space::Host, start.cast_const()), (space, buffer.as_ptr()));
+            // SAFETY: both are as large as this, and live until the stream is done; an error drops the streams first.
+            unsafe { streams[place].copy(Copy { from, to, bytes }) };
             buffers.push(buffer);
         }
-        stream.wait()?;
+        streams.iter_mut().try_for_each(|stream| stream.wait())?;
         let addresses = buffers.iter().map(Buffer::as_ptr).collect();
-        let owned = UnsafeCell::new(Owned::Device(buffers));
+        let owned = UnsafeCell::new(Owned::Device(buffers, places.to_vec()));
         Ok(Memory { addresses, constants: constants.len(), kept_slots, owned })
     }
 
@@ -156,7 +160,7 @@ impl Memory {
     ///
     /// # Safety
     /// Nobody writes any of it as long as the slices live.
-    pub(super) unsafe fn contents(&self, device: &dyn Device) -> Result<Vec<Cow<'_, [u8]>>, RunError> {
+    pub(super) unsafe fn contents(&self, devices: &Devices) -> Result<Vec<Cow<'_, [u8]>>, RunError> {
         // SAFETY: after `new` nobody changes the list itself.
         match unsafe { &*self.owned.get() } {
             Owned::Host(constants, _) => {
@@ -168,16 +172,18 @@ impl Memory {
                 };
                 Ok(self.addresses.iter().zip(lengths).map(slice).collect())
             }
-            Owned::Device(buffers) => {
+            Owned::Device(buffers, places) => {
                 let mut contents: Vec<_> = buffers.iter().map(|buffer| vec![0; buffer.len()]).collect();
-                let mut stream = device.stream()?;
-                for (buffer, bytes) in buffers.iter().zip(&mut contents) {
+                let mut streams =
+                    devices.iter().map(|device| device.stream()).collect::<Result<Vec<_>, _>>()?;
+                for ((buffer, bytes), &place) in buffers.iter().zip(&mut contents).zip(places) {
+                    let space = devices[place].memory().map_or(Space::Host, |_| Space::Device);
                     let (from, to) =
-                        ((Space::Device, buffer.as_ptr().cast_const()), (Space::Host, bytes.as_mut_ptr()));
+                        ((space, buffer.as_ptr().cast_const()), (Space::Host, bytes.as_mut_ptr()));
                     // SAFETY: both are as large as the buffer, and live until the stream is done.
-                    unsafe { stream.copy(Copy { from, to, bytes: buffer.len() }) };
+                    unsafe { streams[place].copy(Copy { from, to, bytes: buffer.len() }) };
                 }
-                stream.wait()?;
+                streams.iter_mut().try_for_each(|stream| stream.wait())?;
                 Ok(contents.into_iter().map(Cow::Owned).collect())
             }
         }

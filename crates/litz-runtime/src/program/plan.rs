@@ -22,15 +22,15 @@ use crate::tensor::span_bytes;
 pub(super) struct Plan {
     /// Values of the size symbols.
     pub(super) values: Vec<i64>,
-    /// Bytes of memory for intermediate results: of one arena for what is placed before the first late size is known, and of one
-    /// behind each.
+    /// Bytes of memory for intermediate results: of an arena on each device for what is placed before the first late size is known, and
+    /// of one on each behind every late size.
     pub(super) arenas: Vec<usize>,
     /// Bytes of each buffer that has memory of its own, where buffers have guard pages.
     pub(super) own: Vec<usize>,
     /// Statements that kernels execute, at most.
     pub(super) iterations: u64,
-    /// Bytes of scratch memory of the point that needs most.
-    pub(super) scratch_bytes: usize,
+    /// Bytes of scratch memory of the point that needs most, by queue.
+    pub(super) scratch_bytes: Vec<usize>,
     /// Layout in which kernels expect each input.
     pub(super) params: Vec<ParamPlan>,
     /// Ends with [`Command::Size`] where a value is missing: the rest is planned when it is there, behind the same commands.
@@ -38,7 +38,7 @@ pub(super) struct Plan {
     pub(super) places: Vec<Address>,
     pub(super) ints: Vec<i64>,
     /// Outputs that steps compute in their own memory, in the order in which they are asked for.
-    pub(super) direct: Vec<(usize, Shape)>,
+    pub(super) direct: Vec<(usize, Shape, usize)>,
     pub(super) outputs: Vec<OutputPlan>,
     /// Copies made after all steps and outputs.
     pub(super) updates: Vec<UpdatePlan>,
@@ -57,7 +57,7 @@ impl Plan {
     /// Bytes of intermediate results and outputs.
     pub(super) fn peak_bytes(&self) -> usize {
         let bytes = |output: &OutputPlan| match output {
-            OutputPlan::Direct(shape) | OutputPlan::Copied { shape, .. } => shape.bytes,
+            OutputPlan::Direct(shape, _) | OutputPlan::Copied { shape, .. } => shape.bytes,
             OutputPlan::Number(_) | OutputPlan::Scalar(_) | OutputPlan::Text(_) => 0,
         };
         self.outputs.iter().map(bytes).fold(self.memory_bytes(), usize::saturating_add)
@@ -65,12 +65,11 @@ impl Plan {
 
     /// The index of the extra output that an input's new contents are, if steps make them in the input's memory.
     pub(super) fn made_in_place(&self, param: usize) -> Option<usize> {
-        let own = Address { base: Base::Param(param), offset: 0 };
         let mut inputs = self.updates.iter().filter_map(|update| match update.to {
             Target::Input { param, .. } => Some((param, update.from)),
             Target::Const { .. } => None,
         });
-        let found = inputs.position(|update| update == (param, own))?;
+        let found = inputs.position(|(of, from)| of == param && from.is_start_of(Base::Param(param)))?;
         Some(self.outputs.len() + found)
     }
 
@@ -82,17 +81,27 @@ impl Plan {
             Target::Input { shape, .. } => shape.bytes,
             Target::Const { .. } => 0,
         });
-        let scratch = self.scratch_bytes.saturating_mul(prepared.concurrency);
-        let all = copies.chain(extra).chain([self.peak_bytes(), scratch]);
+        let of_queue =
+            |(bytes, &device): (&usize, &usize)| bytes.saturating_mul(prepared.concurrency[device]);
+        let scratch = self.scratch_bytes.iter().zip(&prepared.queues).map(of_queue);
+        let all = copies.chain(extra).chain(scratch).chain([self.peak_bytes()]);
         all.fold(0, |sum, bytes| sum.saturating_add(bytes as u64))
     }
 }
 
-/// An address: a base, and a distance from it in bytes.
+/// An address: a base, and a distance from it in bytes; and the device that it is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) base: Base,
     pub(super) offset: usize,
+    pub(super) device: usize,
+}
+
+impl Address {
+    /// Whether it is where a base begins.
+    pub(super) fn is_start_of(self, base: Base) -> bool {
+        (self.base, self.offset) == (base, 0)
+    }
 }
 
 /// Something of which the address is known during a call only.
@@ -120,13 +129,7 @@ pub(super) struct HostOperand {
 }
 
 pub(super) enum Command {
-    Launch {
-        kernel: KernelId,
-        args: Span,
-        sizes: Span,
-        points: i64,
-        scratch_bytes: usize,
-    },
+    Launch(LaunchPlan),
     Extern {
         routine: Routine,
         reads: Vec<Buffer>,
@@ -160,11 +163,36 @@ pub(super) enum Command {
         from: Address,
         to: Address,
         bytes: usize,
+        queue: usize,
     },
+    Record {
+        event: usize,
+        queue: usize,
+    },
+    Wait {
+        event: usize,
+        queue: usize,
+    },
+    /// Waits for all that is enqueued.
+    Settle,
     /// Says that nothing reads a constant from here on.
     Release {
         constant: usize,
     },
+}
+
+/// A launch of a kernel on a queue.
+pub(super) struct LaunchPlan {
+    pub(super) kernel: KernelId,
+    pub(super) args: Span,
+    pub(super) sizes: Span,
+    pub(super) points: i64,
+    pub(super) scratch_bytes: usize,
+    pub(super) queue: usize,
+    /// Arguments by position that are numbers of the host.
+    pub(super) numbers: Vec<(usize, Buffer)>,
+    /// Whether steps make any of these.
+    pub(super) takes_made: bool,
 }
 
 /// A function by position, and the values of its sizes.
@@ -196,11 +224,13 @@ pub(super) struct ParamPlan {
     pub(super) is_stored: bool,
     /// Whether the caller gives it up: a result may stay there.
     pub(super) is_donated: bool,
+    /// Where kernels find it.
+    pub(super) device: usize,
 }
 
 pub(super) enum OutputPlan {
-    /// Steps compute it in its own memory.
-    Direct(Shape),
+    /// Steps compute it in its own memory, on a device.
+    Direct(Shape, usize),
     Copied {
         shape: Shape,
         from: Address,
@@ -240,8 +270,8 @@ pub(super) fn plan_call(
     planner.load_views(kept)?;
     for (layout, &is_donated) in prepared.params.iter().zip(&prepared.donated) {
         let (shape, (_, room)) = (planner.shape(layout)?, planner.place(layout.slot)?);
-        let is_stored = prepared.slots[layout.slot].is_stored;
-        planner.plan.params.push(ParamPlan { shape, room, is_stored, is_donated });
+        let (is_stored, device) = (prepared.slots[layout.slot].is_stored, prepared.slots[layout.slot].device);
+        planner.plan.params.push(ParamPlan { shape, room, is_stored, is_donated, device });
     }
     planner.choose_direct_outputs()?;
     if planner.steps(&prepared.steps)? {
@@ -262,8 +292,8 @@ struct Planner<'a> {
     places: Vec<Option<(Address, usize)>>,
     /// The output that a slot is computed in.
     direct: Vec<Option<usize>>,
-    /// Memory in use of the latest arena, as (offset, bytes), sorted.
-    live: Vec<(usize, usize)>,
+    /// Memory in use of the latest arena of each device, as (offset, bytes), sorted.
+    live: Vec<Vec<(usize, usize)>>,
     is_load: bool,
 }
 
@@ -271,10 +301,10 @@ impl<'a> Planner<'a> {
     fn new(prepared: &'a Prepared, values: &'a [i64], is_load: bool) -> Result<Planner<'a>, RunError> {
         let plan = Plan {
             values: values.to_vec(),
-            arenas: vec![0],
+            arenas: vec![0; prepared.concurrency.len()],
             own: Vec::new(),
             iterations: 0,
-            scratch_bytes: 0,
+            scratch_bytes: vec![0; prepared.queues.len()],
             params: Vec::new(),
             commands: Vec::new(),
             places: Vec::new(),
@@ -289,14 +319,15 @@ impl<'a> Planner<'a> {
         let (places, direct) = (vec![None; count], vec![None; count]);
         let known = prepared.known.min(values.len());
         let (all, values) = (values, &values[..known]);
-        let mut planner = Planner { prepared, values, all, plan, places, direct, live: Vec::new(), is_load };
+        let live = vec![Vec::new(); prepared.concurrency.len()];
+        let mut planner = Planner { prepared, values, all, plan, places, direct, live, is_load };
         for (at, slot) in prepared.slots.iter().enumerate() {
             let base = match slot.origin {
                 Origin::Const(constant) => Base::Const(constant),
                 Origin::Param(param) if !is_load => Base::Param(param),
                 Origin::Param(_) | Origin::Alloc | Origin::View { .. } | Origin::None => continue,
             };
-            planner.places[at] = Some((Address { base, offset: 0 }, planner.slot_bytes(at)?));
+            planner.places[at] = Some((planner.start(at, base), planner.slot_bytes(at)?));
         }
         Ok(planner)
     }
@@ -304,7 +335,7 @@ impl<'a> Planner<'a> {
     /// Gives the slots that load steps placed their places.
     fn load_views(&mut self, kept: &[(usize, usize)]) -> Result<(), RunError> {
         for (at, &(slot, bytes)) in kept.iter().enumerate() {
-            self.places[slot] = Some((Address { base: Base::Kept(at), offset: 0 }, bytes));
+            self.places[slot] = Some((self.start(slot, Base::Kept(at)), bytes));
         }
         for step in &self.prepared.load {
             match step {
@@ -319,6 +350,9 @@ impl<'a> Planner<'a> {
                 PreparedStep::Check(_)
                 | PreparedStep::Alloc(_)
                 | PreparedStep::Launch { .. }
+                | PreparedStep::Copy { .. }
+                | PreparedStep::Record { .. }
+                | PreparedStep::Wait { .. }
                 | PreparedStep::Extern { .. }
                 | PreparedStep::Control { .. }
                 | PreparedStep::Size { .. }
@@ -341,7 +375,25 @@ impl<'a> Planner<'a> {
                     self.alloc(*slot, is_freed)?;
                 }
                 PreparedStep::View(slot) => self.view(*slot)?,
-                PreparedStep::Launch { kernel, args, sizes } => self.launch(*kernel, args, sizes)?,
+                PreparedStep::Launch { kernel, args, sizes, queue, takes_made } => {
+                    self.launch(*kernel, args, sizes, (*queue, *takes_made))?;
+                    self.settle_at_load();
+                }
+                PreparedStep::Copy { from, to, queue } => {
+                    let ((from, bytes), (to, room)) = (self.place(*from)?, self.place(*to)?);
+                    if bytes != room {
+                        return Err(self.bug(format!("a copy of {bytes} bytes to {room}")));
+                    }
+                    self.notes_store(to);
+                    self.plan.commands.push(Command::Copy { from, to, bytes, queue: *queue });
+                    self.settle_at_load();
+                }
+                PreparedStep::Record { event, queue } => {
+                    self.plan.commands.push(Command::Record { event: *event, queue: *queue });
+                }
+                PreparedStep::Wait { event, queue } => {
+                    self.plan.commands.push(Command::Wait { event: *event, queue: *queue });
+                }
                 PreparedStep::Extern { routine, reads, writes, ints, message } => {
                     let ints = self.ints(ints)?;
                     let (reads, writes) = (self.buffers(reads)?, self.buffers(writes)?);
@@ -374,12 +426,17 @@ impl<'a> Planner<'a> {
                     self.plan.commands.push(Command::Call { call, ints, buffers, operands, writes });
                 }
                 PreparedStep::Free(slot) => {
-                    let latest = Base::Arena(self.plan.arenas.len() - 1);
                     let place = self.places[*slot].take().map(|(address, _)| address);
+                    let device = self.prepared.slots[*slot].device;
+                    let latest = Base::Arena(self.arena(device));
+                    // What comes behind may come before in another queue.
+                    let is_in_order = self.prepared.queues.len() == 1;
                     if let Some(Address { base: Base::Const(constant), .. }) = place {
                         self.plan.commands.push(Command::Release { constant });
-                    } else if let Some(Address { offset, .. }) = place.filter(|place| place.base == latest) {
-                        self.live.retain(|&(start, _)| start != offset);
+                    } else if let Some(Address { offset, .. }) = place.filter(|place| place.base == latest)
+                        && is_in_order
+                    {
+                        self.live[device].retain(|&(start, _)| start != offset);
                     }
                 }
                 PreparedStep::Control { control, calls, reads, writes } => {
@@ -406,27 +463,34 @@ impl<'a> Planner<'a> {
         Ok(true)
     }
 
+    /// Load steps run one after the other, on whatever queues.
+    fn settle_at_load(&mut self) {
+        if self.is_load && self.prepared.queues.len() > 1 {
+            self.plan.commands.push(Command::Settle);
+        }
+    }
+
     /// Goes on with the value of one more size. What is placed from here on lies apart from what was placed before: its memory
     /// is made when that is in use.
     fn learn(&mut self) -> Result<(), RunError> {
         self.values = &self.all[..self.values.len() + 1];
-        self.plan.arenas.push(0);
-        self.live.clear();
+        self.plan.arenas.resize(self.plan.arenas.len() + self.live.len(), 0);
+        self.live.iter_mut().for_each(Vec::clear);
         self.choose_direct_outputs()
     }
 
     fn alloc(&mut self, slot: usize, is_freed: bool) -> Result<(), RunError> {
         let bytes = self.slot_bytes(slot)?;
         let place = if let Some(output) = self.direct[slot] {
-            Address { base: Base::Output(output), offset: 0 }
+            self.start(slot, Base::Output(output))
         } else if self.is_load && !is_freed {
             self.plan.kept.push((slot, bytes));
-            Address { base: Base::Kept(self.plan.kept.len() - 1), offset: 0 }
+            self.start(slot, Base::Kept(self.plan.kept.len() - 1))
         } else if self.is_apart() {
             self.plan.own.push(bytes);
-            Address { base: Base::Own(self.plan.own.len() - 1), offset: 0 }
+            self.start(slot, Base::Own(self.plan.own.len() - 1))
         } else {
-            self.reserve(bytes)?
+            self.reserve(self.prepared.slots[slot].device, bytes)?
         };
         self.places[slot] = Some((place, bytes));
         Ok(())
@@ -437,21 +501,31 @@ impl<'a> Planner<'a> {
         self.prepared.guard_pages != GuardPages::Off
     }
 
-    /// Takes the first gap of the arena that is large enough.
-    fn reserve(&mut self, bytes: usize) -> Result<Address, RunError> {
+    /// Where a base begins that is a slot's.
+    fn start(&self, slot: usize, base: Base) -> Address {
+        Address { base, offset: 0, device: self.prepared.slots[slot].device }
+    }
+
+    /// The latest arena of a device.
+    fn arena(&self, device: usize) -> usize {
+        self.plan.arenas.len() - self.live.len() + device
+    }
+
+    /// Takes the first gap of a device's arena that is large enough.
+    fn reserve(&mut self, device: usize, bytes: usize) -> Result<Address, RunError> {
         // Even without bytes it has an offset of its own, by which it is freed.
         let bytes = bytes.max(1).checked_next_multiple_of(ALIGNMENT).ok_or(OutOfMemory { bytes })?;
         let (mut offset, mut at) = (0, 0);
-        while let Some(&(start, length)) = self.live.get(at)
+        while let Some(&(start, length)) = self.live[device].get(at)
             && start - offset < bytes
         {
             (offset, at) = (start + length, at + 1);
         }
         let end = offset.checked_add(bytes).ok_or(OutOfMemory { bytes })?;
-        self.live.insert(at, (offset, bytes));
-        let at = self.plan.arenas.len() - 1;
+        self.live[device].insert(at, (offset, bytes));
+        let at = self.arena(device);
         self.plan.arenas[at] = self.plan.arenas[at].max(end);
-        Ok(Address { base: Base::Arena(at), offset })
+        Ok(Address { base: Base::Arena(at), offset, device })
     }
 
     fn view(&mut self, slot: usize) -> Result<(), RunError> {
@@ -472,7 +546,7 @@ impl<'a> Planner<'a> {
         if is_pool && self.is_apart() {
             return self.alloc(slot, false);
         }
-        self.places[slot] = Some((Address { base: place.base, offset: place.offset + offset }, bytes));
+        self.places[slot] = Some((Address { offset: place.offset + offset, ..place }, bytes));
         Ok(())
     }
 
@@ -483,7 +557,13 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn launch(&mut self, kernel: usize, args: &[usize], sizes: &[Formula]) -> Result<(), RunError> {
+    fn launch(
+        &mut self,
+        kernel: usize,
+        args: &[usize],
+        sizes: &[Formula],
+        (queue, takes_made): (usize, bool),
+    ) -> Result<(), RunError> {
         let facts = &self.prepared.kernels[kernel];
         let sizes = self.ints(sizes)?;
         let values = &self.plan.ints[sizes.clone()];
@@ -501,8 +581,9 @@ impl<'a> Planner<'a> {
         let needs = facts.params.iter().map(|(size, extent)| number(extent)?.checked_mul(*size));
         let needs: Vec<_> = needs.collect();
         let start = self.plan.places.len();
-        let mut stored = Vec::new();
-        for ((&arg, need), is_written) in args.iter().zip(needs).zip(&facts.is_written) {
+        let (mut stored, mut numbers) = (Vec::new(), Vec::new());
+        let device = self.prepared.queues[queue];
+        for (at, ((&arg, need), is_written)) in args.iter().zip(needs).zip(&facts.is_written).enumerate() {
             let (place, room) = self.place(arg)?;
             stored.extend(is_written.then_some(place));
             if need.is_none_or(|need| need > room) {
@@ -513,6 +594,9 @@ impl<'a> Planner<'a> {
                 );
             }
             self.plan.places.push(place);
+            if place.device != device {
+                numbers.push((at, self.element(arg)?));
+            }
         }
         let overflow = || self.bug(format!("launch of @{}: its grid has no valid size", facts.name));
         let iterations = facts.iterations.eval(values).map_or(u64::MAX, |count| count.max(0).unsigned_abs());
@@ -520,10 +604,21 @@ impl<'a> Planner<'a> {
         let scratch_bytes = scratch_bytes.ok_or_else(overflow)?;
         self.plan.iterations = self.plan.iterations.saturating_add(iterations);
         self.prepared.limits.check(Limit::Iterations, self.plan.iterations)?;
-        self.plan.scratch_bytes = self.plan.scratch_bytes.max(scratch_bytes);
+        self.plan.scratch_bytes[queue] = self.plan.scratch_bytes[queue].max(scratch_bytes);
+        let unloaded = || self.bug(format!("kernel @{}: it is not loaded on the device", facts.name));
+        let kernel = facts.ids[device].ok_or_else(unloaded)?;
         let args = start..self.plan.places.len();
         stored.into_iter().for_each(|place| self.notes_store(place));
-        self.plan.commands.push(Command::Launch { kernel: facts.id, args, sizes, points, scratch_bytes });
+        self.plan.commands.push(Command::Launch(LaunchPlan {
+            kernel,
+            args,
+            sizes,
+            points,
+            scratch_bytes,
+            queue,
+            numbers,
+            takes_made,
+        }));
         Ok(())
     }
 
@@ -582,7 +677,7 @@ impl<'a> Planner<'a> {
                 slot = *base;
             }
             formulas.extend(offsets.iter().copied().chain([&self.prepared.slots[slot].extent]));
-            let is_chosen = self.plan.direct.iter().any(|(chosen, _)| *chosen == at);
+            let is_chosen = self.plan.direct.iter().any(|(chosen, ..)| *chosen == at);
             if is_chosen || self.places[slot].is_some() || !formulas.into_iter().all(|f| self.is_known(f)) {
                 continue;
             }
@@ -600,7 +695,7 @@ impl<'a> Planner<'a> {
                 && self.direct[slot].is_none()
             {
                 self.direct[slot] = Some(at);
-                self.plan.direct.push((at, shape));
+                self.plan.direct.push((at, shape, self.prepared.slots[slot].device));
             }
         }
         Ok(())
@@ -628,8 +723,11 @@ impl<'a> Planner<'a> {
                         ));
                     }
                     from.offset = from.offset.saturating_add(offset);
-                    let is_direct = from == Address { base: Base::Output(at), offset: 0 };
-                    if is_direct { OutputPlan::Direct(shape) } else { OutputPlan::Copied { shape, from } }
+                    let is_direct = from.is_start_of(Base::Output(at));
+                    match is_direct {
+                        true => OutputPlan::Direct(shape, from.device),
+                        false => OutputPlan::Copied { shape, from },
+                    }
                 }
                 Output::Number(slot) => OutputPlan::Number(self.element(*slot)?),
                 Output::Int(formula) => OutputPlan::Scalar(Some(Scalar::Int(self.value(formula)?))),
@@ -654,13 +752,18 @@ impl<'a> Planner<'a> {
                 |&(other, _): &(usize, usize)| other != dst && self.base(other) == Some(from.base);
             if self.prepared.updates.iter().any(is_updated) {
                 // Beyond all that steps used: outputs may still lie in memory that was freed.
-                let at = self.plan.arenas.len() - 1;
-                let aside = Address { base: Base::Arena(at), offset: self.plan.arenas[at] };
+                let at = self.arena(from.device);
+                let aside =
+                    Address { base: Base::Arena(at), offset: self.plan.arenas[at], device: from.device };
                 let end = bytes
                     .checked_next_multiple_of(ALIGNMENT)
                     .and_then(|bytes| bytes.checked_add(aside.offset));
                 self.plan.arenas[at] = end.ok_or(OutOfMemory { bytes })?;
-                self.plan.commands.push(Command::Copy { from, to: aside, bytes });
+                if self.prepared.queues.len() > 1 {
+                    self.plan.commands.push(Command::Settle);
+                }
+                let queue = from.device;
+                self.plan.commands.push(Command::Copy { from, to: aside, bytes, queue });
                 from = aside;
             }
             let target = match to.base {

@@ -9,7 +9,7 @@ use litz_ir::graph::TensorType;
 use litz_ir::ids::Id;
 use litz_ir::kernel::{Act, Kernel, Loop, Space, Stmt};
 use litz_ir::loops::{Control, FunctionCall};
-use litz_ir::program::{self as ir, Program};
+use litz_ir::program::{self as ir, Program, Queue, takes_made_number};
 use litz_ir::scalar::Scalar;
 use litz_ir::verify::kernel::verify;
 use litz_sym::{Clause, Expr, Facts, Range, Sym};
@@ -33,8 +33,10 @@ pub(super) struct Prepared {
     pub(super) kernels: Arc<[KernelFacts]>,
     pub(super) limits: Limits,
     pub(super) guard_pages: GuardPages,
-    /// Pieces of scratch memory that a launch needs.
-    pub(super) concurrency: usize,
+    /// Pieces of scratch memory that a launch needs, by device.
+    pub(super) concurrency: Vec<usize>,
+    /// The device of each queue: first each device, then those with further streams.
+    pub(super) queues: Vec<usize>,
     /// Whether a call writes what load steps compute.
     pub(super) calls_write_kept: bool,
     pub(super) load: Vec<PreparedStep>,
@@ -63,6 +65,8 @@ pub(super) struct Slot {
     pub(super) name: String,
     pub(super) dtype: Dtype,
     pub(super) extent: Formula,
+    /// The device that it is on, by position.
+    pub(super) device: usize,
     pub(super) origin: Origin,
     /// Whether any step or update writes to it or to a view of it.
     pub(super) is_written: bool,
@@ -109,6 +113,22 @@ pub(super) enum PreparedStep {
         kernel: usize,
         args: Vec<usize>,
         sizes: Vec<Formula>,
+        queue: usize,
+        /// Whether the host has to wait for numbers that it is given.
+        takes_made: bool,
+    },
+    Copy {
+        from: usize,
+        to: usize,
+        queue: usize,
+    },
+    Record {
+        event: usize,
+        queue: usize,
+    },
+    Wait {
+        event: usize,
+        queue: usize,
     },
     Extern {
         routine: Routine,
@@ -150,8 +170,13 @@ impl PreparedStep {
                 [reads.as_slice(), writes].concat()
             }
             PreparedStep::Call { operands, .. } => operands.iter().map(|(layout, _)| layout.slot).collect(),
+            PreparedStep::Copy { from, to, queue: _ } => vec![*from, *to],
             PreparedStep::View(slot) | PreparedStep::Size { slot, .. } => vec![*slot],
-            PreparedStep::Check(_) | PreparedStep::Alloc(_) | PreparedStep::Free(_) => Vec::new(),
+            PreparedStep::Check(_)
+            | PreparedStep::Alloc(_)
+            | PreparedStep::Record { .. }
+            | PreparedStep::Wait { .. }
+            | PreparedStep::Free(_) => Vec::new(),
         }
     }
 }
@@ -159,7 +184,8 @@ impl PreparedStep {
 /// What a launch needs to know of a kernel; formulas are over the kernel's own sizes.
 pub(super) struct KernelFacts {
     pub(super) name: String,
-    pub(super) id: KernelId,
+    /// What each device knows it by, where it is loaded.
+    pub(super) ids: Vec<Option<KernelId>>,
     /// Size of an element and number of elements of each parameter.
     pub(super) params: Vec<(usize, Formula)>,
     pub(super) points: Formula,
@@ -203,22 +229,26 @@ impl SizeFacts {
 pub(super) fn prepare(
     program: &Program,
     facts: &Arc<[KernelFacts]>,
-    device: &dyn Device,
+    devices: &Named<'_>,
     position: &dyn Fn(Sym) -> Option<usize>,
 ) -> Result<Prepared, RunError> {
     let late = late_sizes(program).into_iter().map(|sym| SizeFacts::of(&program.facts, sym)).collect();
     let names = facts.iter().enumerate().map(|(at, kernel)| (kernel.name.as_str(), at)).collect();
-    let cx = Context { program, names, kernels: facts, position };
+    let queues = queues(program, devices)?;
+    let is_written = facts.iter().map(|kernel| (kernel.name.as_str(), kernel.is_written.clone())).collect();
+    let uses = program.steps.iter().flat_map(|step| step.uses(&is_written));
+    let made: HashSet<ir::Slot> = uses.filter(|used| used.is_written).map(|used| used.slot).collect();
+    let cx = Context { program, names, kernels: facts, position, queues: &queues, made: &made };
     let loading = Context { position: &|_| None, names: cx.names.clone(), ..cx };
     let mut slots = Vec::new();
     for slot in program.slots.values() {
-        if slot.device != program.device {
+        let device = devices.position(slot.device).ok_or_else(|| {
             let (slot, found) = (slot.name.clone(), slot.device);
-            return Err(RunError::MissingDevice { slot, found, given: program.device });
-        }
-        let extent = cx.formula(slot.extent)?;
-        let (name, dtype) = (slot.name.clone(), slot.dtype);
-        slots.push(Slot { name, dtype, extent, origin: Origin::None, is_written: false, is_stored: false });
+            RunError::MissingDevice { slot, found, given: program.device }
+        })?;
+        let (name, dtype, extent) = (slot.name.clone(), slot.dtype, cx.formula(slot.extent)?);
+        let (origin, is_written, is_stored) = (Origin::None, false, false);
+        slots.push(Slot { name, dtype, extent, device, origin, is_written, is_stored });
     }
     let mut prepared = Prepared {
         name: program.name.clone(),
@@ -234,7 +264,8 @@ pub(super) fn prepare(
         kernels: Arc::clone(facts),
         limits: Limits::default(),
         guard_pages: GuardPages::default(),
-        concurrency: device.concurrency(),
+        concurrency: devices.all.iter().map(|(_, device)| device.concurrency()).collect(),
+        queues: queues.iter().map(|queue| queue.1).collect(),
         calls_write_kept: false,
     };
     let define = |slots: &mut Vec<Slot>, slot: ir::Slot, origin: Origin| {
@@ -268,6 +299,9 @@ pub(super) fn prepare(
             }
             ir::ProgramStep::Check { .. }
             | ir::ProgramStep::Launch { .. }
+            | ir::ProgramStep::Copy { .. }
+            | ir::ProgramStep::Record { .. }
+            | ir::ProgramStep::Wait { .. }
             | ir::ProgramStep::Extern { .. }
             | ir::ProgramStep::Control { .. }
             | ir::ProgramStep::Size { .. }
@@ -338,9 +372,12 @@ fn written(steps: &[PreparedStep], kernels: &[KernelFacts]) -> Vec<usize> {
             PreparedStep::Call { operands, writes, .. } => {
                 written.extend(writes.iter().map(|&at| operands[at].0.slot));
             }
+            PreparedStep::Copy { to, .. } => written.push(*to),
             PreparedStep::Check(_)
             | PreparedStep::Alloc(_)
             | PreparedStep::View(_)
+            | PreparedStep::Record { .. }
+            | PreparedStep::Wait { .. }
             | PreparedStep::Size { .. }
             | PreparedStep::Free(_) => {}
         }
@@ -355,6 +392,9 @@ fn allocated(steps: &[PreparedStep]) -> HashSet<usize> {
         PreparedStep::Check(_)
         | PreparedStep::View(_)
         | PreparedStep::Launch { .. }
+        | PreparedStep::Copy { .. }
+        | PreparedStep::Record { .. }
+        | PreparedStep::Wait { .. }
         | PreparedStep::Extern { .. }
         | PreparedStep::Control { .. }
         | PreparedStep::Size { .. }
@@ -373,7 +413,7 @@ fn bases(slots: &[Slot], slot: usize) -> impl Iterator<Item = usize> {
 }
 
 /// Verifies a kernel, whoever wrote it, and resolves what launches need to know of it.
-pub(super) fn kernel_facts(kernel: &Kernel, device: &dyn Device) -> Result<KernelFacts, RunError> {
+pub(super) fn kernel_facts(kernel: &Kernel, devices: &Named<'_>) -> Result<KernelFacts, RunError> {
     let bug = |what: String| RunError::bug(format!("kernel @{}", kernel.name), what);
     if let Some(diag) = verify(kernel).first() {
         return Err(bug(diag.to_string()));
@@ -386,7 +426,7 @@ pub(super) fn kernel_facts(kernel: &Kernel, device: &dyn Device) -> Result<Kerne
     let params = || kernel.mems.values().take(kernel.params);
     Ok(KernelFacts {
         name: kernel.name.clone(),
-        id: device.find(&kernel.name).ok_or_else(|| bug("it is not loaded on the device".into()))?,
+        ids: devices.all.iter().map(|(_, device)| device.find(&kernel.name)).collect(),
         params: params()
             .map(|mem| Ok((mem.dtype.size(), formula(mem.span())?)))
             .collect::<Result<_, RunError>>()?,
@@ -463,11 +503,41 @@ pub(super) fn late_sizes(program: &Program) -> Vec<Sym> {
     program.steps.iter().filter_map(size).collect()
 }
 
+/// Devices by the names that programs have for them, that of the program first.
+pub(super) struct Named<'a> {
+    pub(super) all: Vec<(litz_ir::graph::Device, &'a dyn Device)>,
+}
+
+impl Named<'_> {
+    fn position(&self, device: litz_ir::graph::Device) -> Option<usize> {
+        self.all.iter().position(|(name, _)| *name == device)
+    }
+}
+
+/// The queues of a program with their devices: the first stream of each device, then others.
+fn queues(program: &Program, devices: &Named<'_>) -> Result<Vec<(Queue, usize)>, RunError> {
+    let first = devices.all.iter().map(|&(device, _)| Queue { device, stream: 0 });
+    let others = program.queues().into_iter().filter(|queue| queue.stream > 0);
+    first
+        .chain(others)
+        .map(|queue| match devices.position(queue.device) {
+            Some(device) => Ok((queue, device)),
+            None => {
+                let slot = format!("a queue on {}", queue.device);
+                Err(RunError::MissingDevice { slot, found: queue.device, given: program.device })
+            }
+        })
+        .collect()
+}
+
 struct Context<'a> {
     program: &'a Program,
     names: HashMap<&'a str, usize>,
     kernels: &'a [KernelFacts],
     position: &'a dyn Fn(Sym) -> Option<usize>,
+    queues: &'a [(Queue, usize)],
+    /// Slots that steps of calls write.
+    made: &'a HashSet<ir::Slot>,
 }
 
 impl Context<'_> {
@@ -494,7 +564,7 @@ impl Context<'_> {
             ir::ProgramStep::Check { clause, who } => PreparedStep::Check(self.guard(clause, who)?),
             ir::ProgramStep::Alloc { slot } => PreparedStep::Alloc(slot.index()),
             ir::ProgramStep::View { slot, .. } => PreparedStep::View(slot.index()),
-            ir::ProgramStep::Launch { kernel, args, sizes } => {
+            ir::ProgramStep::Launch { kernel, args, sizes, stream: _ } => {
                 let unknown = || self.bug(format!("launch of unknown kernel @{kernel}"));
                 let at = *self.names.get(kernel.as_str()).ok_or_else(unknown)?;
                 let facts = &self.kernels[at];
@@ -503,7 +573,26 @@ impl Context<'_> {
                     let found = format!("{} and {}", args.len(), sizes.len());
                     return Err(self.bug(format!("launch of @{kernel}: expected {expected}, found {found}")));
                 }
-                PreparedStep::Launch { kernel: at, args: positions(args), sizes: self.formulas(sizes)? }
+                let queue = self.queue(step)?;
+                if facts.ids[self.queues[queue].1].is_none() {
+                    let device = self.queues[queue].0.device;
+                    return Err(RunError::bug(
+                        format!("kernel @{kernel}"),
+                        format!("it is not loaded on {device}"),
+                    ));
+                }
+                let takes_made = takes_made_number(self.program, step, &|slot| self.made.contains(&slot));
+                let (args, sizes) = (positions(args), self.formulas(sizes)?);
+                PreparedStep::Launch { kernel: at, args, sizes, queue, takes_made }
+            }
+            ir::ProgramStep::Copy { from, to, .. } => {
+                PreparedStep::Copy { from: from.index(), to: to.index(), queue: self.queue(step)? }
+            }
+            ir::ProgramStep::Record { event, .. } => {
+                PreparedStep::Record { event: *event as usize, queue: self.queue(step)? }
+            }
+            ir::ProgramStep::Wait { event, .. } => {
+                PreparedStep::Wait { event: *event as usize, queue: self.queue(step)? }
             }
             ir::ProgramStep::Extern { routine: name, reads, writes, ints, message } => {
                 let routine = routine(name).ok_or_else(|| RunError::UnknownRoutine { name: name.clone() })?;
@@ -536,6 +625,13 @@ impl Context<'_> {
             }
             ir::ProgramStep::Free { slot } => PreparedStep::Free(slot.index()),
         })
+    }
+
+    /// The position of the queue of a step that has one.
+    fn queue(&self, step: &ir::ProgramStep) -> Result<usize, RunError> {
+        let queue = self.program.queue(step);
+        let position = self.queues.iter().position(|(known, _)| Some(*known) == queue);
+        position.ok_or_else(|| self.bug(format!("{}: it has no queue", self.program.place(step))))
     }
 
     /// Which function a call is of, and the values of its sizes in their order.

@@ -20,13 +20,29 @@ use crate::error::RunError;
 pub struct DistantDevice {
     kernels: Arc<Kernels>,
     memory: Arc<Memory>,
+    /// The memories of all devices that it can copy from and to, its own among them.
+    peers: Peers,
 }
+
+type Peers = Arc<[Arc<Memory>]>;
 
 impl DistantDevice {
     /// Resolves kernels; ids are their positions.
     pub fn new(kernels: &[Kernel]) -> Result<DistantDevice, RunError> {
+        let mut one = DistantDevice::several(kernels, 1)?;
+        Ok(one.remove(0))
+    }
+
+    /// So many devices with the same kernels that can copy from one to another; kernels of one reach its own memory alone.
+    pub fn several(kernels: &[Kernel], count: usize) -> Result<Vec<DistantDevice>, RunError> {
         let ReferenceDevice { kernels } = ReferenceDevice::new(kernels)?;
-        Ok(DistantDevice { kernels, memory: Arc::default() })
+        let peers: Peers = (0..count).map(|_| Arc::default()).collect();
+        let device = |memory: &Arc<Memory>| DistantDevice {
+            kernels: Arc::clone(&kernels),
+            memory: Arc::clone(memory),
+            peers: Arc::clone(&peers),
+        };
+        Ok(peers.iter().map(device).collect())
     }
 
     /// Bytes of its memory that are in use.
@@ -50,7 +66,8 @@ impl Device for DistantDevice {
 
     fn stream(&self) -> Result<Box<dyn Stream>, RunError> {
         let (kernels, memory) = (Arc::clone(&self.kernels), Arc::clone(&self.memory));
-        Ok(Box::new(Late(Arc::new(Queue { kernels, memory, pending: Mutex::default() }))))
+        let (peers, pending) = (Arc::clone(&self.peers), Mutex::default());
+        Ok(Box::new(Late(Arc::new(Queue { kernels, memory, peers, pending }))))
     }
 }
 
@@ -80,6 +97,7 @@ impl DeviceMemory for Memory {
 
 impl Memory {
     /// Where the host finds bytes that lie in one block.
+    /// Nothing else has an address of another device: blocks of all of them lie apart on the host.
     fn on_host(&self, start: *mut u8, bytes: usize) -> Result<*mut u8, RunError> {
         let blocks = lock(&self.blocks);
         let block = blocks.range(..=start.addr()).next_back();
@@ -105,6 +123,7 @@ enum Work {
 struct Queue {
     kernels: Arc<Kernels>,
     memory: Arc<Memory>,
+    peers: Peers,
     pending: Mutex<Pending>,
 }
 
@@ -169,6 +188,11 @@ impl Queue {
             Space::Host if start.addr() & MARK == 0 => Ok(start),
             Space::Host => Err(RunError::bug("the host", format!("{start:p} is an address of the device"))),
             Space::Device => self.memory.on_host(start, bytes),
+            Space::Peer => {
+                let mut others = self.peers.iter().filter(|other| !Arc::ptr_eq(other, &self.memory));
+                let found = others.find_map(|other| other.on_host(start, bytes).ok());
+                found.ok_or_else(|| RunError::bug("the device", format!("{start:p} is in no peer's memory")))
+            }
         };
         let (from, to) = (on_host((from.0, from.1.cast_mut()))?, on_host(to)?);
         if bytes > 0 {

@@ -445,6 +445,7 @@ impl Machine<'_> {
         match &call.callee {
             Callee::Routine(routine) => self.routine(&call.name, routine, call.message.as_deref()),
             Callee::Host(host) => self.host_call(&call.name, host, call.message.as_ref()),
+            Callee::Copy { from, to } => self.copy(&call.name, *from, *to),
             Callee::Size { sym, number } => self.learn(*sym, *number, call.message.as_deref()),
             Callee::Control(control) => self.control(control),
         }
@@ -511,6 +512,24 @@ impl Machine<'_> {
                 (memory.writers[first + at], memory.doubts[first + at]) = (OUTSIDE, doubt);
             }
         }
+        Ok(())
+    }
+
+    /// A copy: elements, and how far each may be from a right one.
+    fn copy(&mut self, name: &str, from: Buf, to: Buf) -> Result<(), RunError> {
+        let source = &self.memories[from.index()];
+        if let Some(at) = source.writers.iter().position(|&writer| writer == NOBODY) {
+            let buf = &self.loops.bufs[from].name;
+            return Err(self.bug(format!("{name}: nothing wrote element {at} of `{buf}`")));
+        }
+        let (bytes, doubts) = (source.bytes.as_slice().to_vec(), source.doubts.clone());
+        let memory = &mut self.memories[to.index()];
+        if memory.bytes.as_slice().len() != bytes.len() {
+            return Err(self.bug(format!("{name}: it copies to another number of elements")));
+        }
+        memory.bytes.as_mut_slice().copy_from_slice(&bytes);
+        memory.writers.fill(OUTSIDE);
+        memory.doubts = doubts;
         Ok(())
     }
 

@@ -201,6 +201,7 @@ pub fn realized(loops: &Loops, schedule: &Schedule) -> Result<Realized, String> 
         sound(kernel, verify::kernel::verify(kernel))?;
     }
     sound(&realized.program, verify::program::verify(&realized.program))?;
+    sound(&realized.program, verify::program::verify_launches(&realized.program, &realized.kernels))?;
     Ok(realized)
 }
 

@@ -199,6 +199,9 @@ fn launches(steps: &[ProgramStep]) -> impl Iterator<Item = &String> {
     steps.iter().filter_map(|step| match step {
         ProgramStep::Launch { kernel, .. } => Some(kernel),
         ProgramStep::Check { .. }
+        | ProgramStep::Copy { .. }
+        | ProgramStep::Record { .. }
+        | ProgramStep::Wait { .. }
         | ProgramStep::Alloc { .. }
         | ProgramStep::View { .. }
         | ProgramStep::Extern { .. }
@@ -227,6 +230,7 @@ fn call_text(call: &Extern) -> String {
         Callee::Routine(routine) => format!("routine {}", routine.name),
         Callee::Host(host) => format!("host {}", host.op),
         Callee::Size { sym, .. } => format!("size {sym}"),
+        Callee::Copy { .. } => "copy".to_owned(),
         Callee::Control(control) => {
             let functions: Vec<String> =
                 control.control.calls().iter().map(|call| format!("@{}", call.function)).collect();

@@ -1,7 +1,6 @@
 //! Says what a call allocates, and what lies in it from which step to which, by the sizes that the model was exported with.
 
-use litz_ir::call::CallResult;
-use litz_ir::program::{Output, Program, ProgramStep, Slot};
+use litz_ir::program::{KernelWrites, Output, Program, ProgramStep, Slot};
 use litz_sym::Expr;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -57,13 +56,14 @@ pub(super) fn memory(program: &Program) -> Value {
                     pool.end = Some(at);
                 }
             }
-            ProgramStep::Check { .. } => {}
+            ProgramStep::Check { .. } | ProgramStep::Record { .. } | ProgramStep::Wait { .. } => {}
             ProgramStep::Launch { .. }
+            | ProgramStep::Copy { .. }
             | ProgramStep::Extern { .. }
             | ProgramStep::Size { .. }
             | ProgramStep::Control { .. }
             | ProgramStep::Call { .. } => {
-                for slot in touched(step) {
+                for slot in step.uses(&KernelWrites::new()).into_iter().map(|used| used.slot) {
                     let life = *life_at.entry(slot).or_insert(lives.len());
                     if life == lives.len() {
                         lives.push((slot, at, at));
@@ -127,27 +127,6 @@ fn sums(steps: usize, what: impl Iterator<Item = (usize, usize, i64)>) -> Vec<i6
             bytes
         })
         .collect()
-}
-
-/// Memory that a step reads or writes.
-fn touched(step: &ProgramStep) -> Vec<Slot> {
-    match step {
-        ProgramStep::Launch { args, .. } => args.clone(),
-        ProgramStep::Extern { reads, writes, .. } | ProgramStep::Control { reads, writes, .. } => {
-            reads.iter().chain(writes).copied().collect()
-        }
-        ProgramStep::Size { slot, .. } => vec![*slot],
-        ProgramStep::Call { args, results, .. } => {
-            let mut slots: Vec<Slot> =
-                results.iter().filter_map(CallResult::written).map(|view| view.slot).collect();
-            args.iter().for_each(|arg| arg.each_tensor(&mut |view, _| slots.push(view.slot)));
-            slots
-        }
-        ProgramStep::Check { .. }
-        | ProgramStep::Alloc { .. }
-        | ProgramStep::View { .. }
-        | ProgramStep::Free { .. } => Vec::new(),
-    }
 }
 
 /// Memory that is there when a call ends: of results, and what updates are copied from.

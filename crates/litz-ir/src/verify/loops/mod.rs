@@ -67,8 +67,9 @@ impl Verifier<'_> {
             self.report.shape(&buf.sizes, &buf.strides, format_args!("buffer `{}`", buf.name));
         }
         for stmt in &loops.stmts {
-            let touched = stmt.reads().into_iter().chain(stmt.writes()).filter_map(|buf| loops.bufs.get(buf));
-            self.report.one_device(touched.map(|buf| (&*buf.name, buf.device)), stmt.name());
+            if let Some(difference) = loops.mixed_devices(stmt) {
+                self.report.fail("device", format_args!("{}: {difference}", stmt.name()));
+            }
             match stmt {
                 Stmt::Nest(nest) => {
                     let message = format_args!("{}: idle points of a nest that nothing repeats", nest.name);
@@ -284,6 +285,7 @@ impl Verifier<'_> {
             Callee::Routine(routine) => self.routine(&call.name, routine),
             Callee::Host(host) => self.host_call(&call.name, host),
             Callee::Size { sym, number } => self.size(*sym, *number),
+            Callee::Copy { from, to } => self.copy(&call.name, *from, *to),
             Callee::Control(control) => self.control(&call.name, control),
         }
         call.writes().into_iter().for_each(|buf| self.write(buf, &call.name));
@@ -297,6 +299,17 @@ impl Verifier<'_> {
         }
         routine.writes.iter().for_each(|&buf| self.fill(buf));
         self.touched(name, routine);
+    }
+
+    /// A copy moves bytes: both buffers have one type and layout, and their elements lie side by side.
+    fn copy(&mut self, name: &str, from: Buf, to: Buf) {
+        self.fill(to);
+        let Some((from, to)) = self.loops.bufs.get(from).zip(self.loops.bufs.get(to)) else { return };
+        let is_like = (from.dtype, &from.sizes, &from.strides) == (to.dtype, &to.sizes, &to.strides);
+        let message = format_args!("{name}: expected `{}` and `{}` to be of one type", from.name, to.name);
+        self.report.check(is_like, "type-mismatch", message);
+        let message = format_args!("{name}: expected `{}` to be dense", from.name);
+        self.report.check(from.is_dense(), "extern-layout", message);
     }
 
     /// What the host reads is inside of its buffers, and what it writes is apart from all else that it is given.
