@@ -173,6 +173,7 @@ impl<'a> Builder<'a> {
             }
         }
         let used: HashSet<Buf> = uses.iter().map(|used| used.0).collect();
+        let device = self.loops.common_device(uses.iter().map(|used| used.0));
         for (buf, space) in uses {
             let over = self.names.over.get(&buf).filter(|over| used.contains(over));
             let (param, space) = over.map_or((buf, space), |&over| (over, Space::Update));
@@ -195,6 +196,8 @@ impl<'a> Builder<'a> {
             }
             if space != Space::Read {
                 self.kernel.mems[mem].space = space;
+            } else if data.is_number_for(device) {
+                self.kernel.mems[mem].space = Space::Number;
             }
         }
         self.kernel.params = self.params.len();

@@ -43,7 +43,10 @@ pub fn build(
                 let (built, name) = kernels.next().expect("invariant: one kernel for each plan");
                 let args = built.params.iter().map(|&p| b.slot(p)).collect();
                 let sizes = built.kernel.sizes.iter().map(|&s| Expr::sym(s)).collect();
-                ProgramStep::Launch { kernel: name.clone(), args, sizes, stream: 0 }
+                let written =
+                    built.params.iter().zip(writes(&built.kernel)).find(|(_, is_written)| *is_written);
+                let stream = written.map_or(0, |(&buf, _)| loops.bufs[buf].stream);
+                ProgramStep::Launch { kernel: name.clone(), args, sizes, stream }
             }
             schedule::ScheduleStep::Extern { name, .. } => b.call(name)?,
         };
@@ -217,10 +220,11 @@ impl Builder<'_> {
                 ProgramStep::Size { sym: *sym, slot: self.slot(*number), message }
             }
             Callee::Copy { from, to } => {
+                let stream = self.loops.bufs[*to].stream;
                 let (from, to) = (self.slot(*from), self.slot(*to));
                 let devices = [to, from].map(|slot| self.program.slots[slot].device);
                 let there = devices.into_iter().find(|&device| device != Device::Cpu);
-                let queue = Queue { device: there.unwrap_or(Device::Cpu), stream: 0 };
+                let queue = Queue { device: there.unwrap_or(Device::Cpu), stream };
                 ProgramStep::Copy { from, to, queue }
             }
             Callee::Control(ControlCall { control, reads, writes }) => {

@@ -274,6 +274,16 @@ pub enum Device {
     Ref(u32),
 }
 
+/// A stream of a device: what is enqueued there happens in order, what is enqueued elsewhere at any time. Steps that are not enqueued
+/// run on the host, and wait for all that is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Queue {
+    /// The device.
+    pub device: Device,
+    /// Which of its streams, from 0.
+    pub stream: u32,
+}
+
 /// A choice of strides.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum MemoryFormat {

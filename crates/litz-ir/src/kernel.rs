@@ -159,6 +159,8 @@ pub enum Blocks {
 pub enum Space {
     /// A parameter only read. No two parameters of a kernel overlap unless both are only read.
     Read,
+    /// A number that a launch is given by value: a parameter of one element, only read.
+    Number,
     /// A parameter written (and possibly read).
     Write,
     /// A parameter reused in place: it holds one buffer at first and another one in the end, and no element is written
@@ -181,8 +183,9 @@ pub enum Space {
 
 impl Space {
     /// Every space.
-    pub const ALL: [Space; 9] = [
+    pub const ALL: [Space; 10] = [
         Space::Read,
+        Space::Number,
         Space::Write,
         Space::Update,
         Space::Register,
@@ -197,6 +200,7 @@ impl Space {
     pub fn name(self) -> &'static str {
         match self {
             Space::Read => "read",
+            Space::Number => "number",
             Space::Write => "write",
             Space::Update => "update",
             Space::Register => "register",
@@ -212,14 +216,19 @@ impl Space {
     pub fn is_shared(self) -> bool {
         match self {
             Space::Write | Space::Update | Space::Shared | Space::Cluster | Space::Global => true,
-            Space::Read | Space::Register | Space::Scratch | Space::Own => false,
+            Space::Read | Space::Number | Space::Register | Space::Scratch | Space::Own => false,
         }
+    }
+
+    /// Whether nothing is stored there.
+    pub fn is_only_read(self) -> bool {
+        matches!(self, Space::Read | Space::Number)
     }
 
     /// Whether memory there belongs to the kernel rather than to its caller.
     pub fn is_local(self) -> bool {
         match self {
-            Space::Read | Space::Write | Space::Update => false,
+            Space::Read | Space::Number | Space::Write | Space::Update => false,
             Space::Register
             | Space::Scratch
             | Space::Own

@@ -55,7 +55,7 @@ pub use routine::{ELEMENTWISE, FOURIER, LINEAR};
 
 use crate::dtype::Dtype;
 use crate::entity;
-use crate::graph::{Device, TensorType};
+use crate::graph::{Device, Queue, TensorType};
 use crate::ids::Table;
 use crate::scalar::Scalar;
 use litz_sym::{Expr, Facts, Rel, Sym};
@@ -114,6 +114,8 @@ pub struct BufData {
     pub strides: Vec<Expr>,
     /// Where its memory is.
     pub device: Device,
+    /// The stream of the device on which it is made, from 0.
+    pub stream: u32,
     /// Where its contents come from.
     pub kind: BufKind,
 }
@@ -251,17 +253,31 @@ impl Loops {
         // Coordinates that count one position as digits add up to it: n*floordiv(x, n) + mod(x, n) => x
         if place.is_polynomial() { place } else { nest.facts(&self.facts).simplify(place) }
     }
+    /// Where the instructions of a nest run, and on which stream: that of what they store.
+    pub fn queue_of(&self, body: &[Inst]) -> Queue {
+        let stored = body.iter().filter(|inst| matches!(inst.op, InstOp::Store { .. }));
+        let stored = stored.filter_map(|inst| inst.op.element()).next();
+        let stream = stored.and_then(|(buf, _)| self.bufs.get(buf)).map_or(0, |data| data.stream);
+        Queue { device: self.device_of(body), stream }
+    }
+    /// Whether statements use a buffer, those at these positions, on another stream than the one that makes it.
+    pub fn crosses_streams(&self, buf: Buf, users: &[usize]) -> bool {
+        let stream = self.bufs[buf].stream;
+        users.iter().any(|&user| self.runs_on(&self.stmts[user]).stream != stream)
+    }
     /// Where the instructions of a nest run: on the device of the buffers that they touch, but for numbers of the host.
     pub fn device_of(&self, body: &[Inst]) -> Device {
         let touched = body.iter().filter_map(|inst| inst.op.element());
         self.common_device(touched.map(|(buf, _)| buf))
     }
-    /// Where a statement runs that is no copy between devices.
-    pub fn runs_on(&self, stmt: &Stmt) -> Device {
-        self.common_device(stmt.writes().into_iter().chain(stmt.reads()))
+    /// Where a statement runs that is no copy between devices: the device of what it touches, and the stream of what it writes.
+    pub fn runs_on(&self, stmt: &Stmt) -> Queue {
+        let device = self.common_device(stmt.writes().into_iter().chain(stmt.reads()));
+        let written = stmt.writes().first().and_then(|&buf| self.bufs.get(buf));
+        Queue { device, stream: written.map_or(0, |data| data.stream) }
     }
     /// The first device of these buffers that is not the host, where others may be numbers.
-    fn common_device(&self, bufs: impl Iterator<Item = Buf>) -> Device {
+    pub fn common_device(&self, bufs: impl Iterator<Item = Buf>) -> Device {
         let mut first = None;
         for device in bufs.filter_map(|buf| self.bufs.get(buf)).map(|data| data.device) {
             if device != Device::Cpu {
@@ -277,7 +293,7 @@ impl Loops {
         if let Stmt::Extern(Extern { callee: Callee::Copy { .. }, .. }) = stmt {
             return None;
         }
-        let device = self.runs_on(stmt);
+        let device = self.runs_on(stmt).device;
         let is_nest = !matches!(stmt, Stmt::Extern(_));
         let is_number = |data: &&BufData| is_nest && data.is_number_for(device);
         let written = stmt.writes().into_iter().filter_map(|buf| self.bufs.get(buf));
@@ -397,7 +413,7 @@ impl BufData {
     /// A buffer of a type.
     pub fn new(name: impl Into<String>, ty: TensorType, kind: BufKind) -> BufData {
         let TensorType { dtype, sizes, strides, device } = ty;
-        BufData { name: name.into(), dtype, sizes, strides, device, kind }
+        BufData { name: name.into(), dtype, sizes, strides, device, stream: 0, kind }
     }
 
     /// Its type.

@@ -20,17 +20,20 @@
 //! ```
 
 mod order;
+mod partition;
 mod uses;
 
 use crate::call::{CallArg, CallResult};
 use crate::dtype::Dtype;
 use crate::entity;
+pub use crate::graph::Queue;
 use crate::graph::{Device, TensorType};
 use crate::ids::Table;
 use crate::loops::Control;
 use crate::scalar::Scalar;
 use litz_sym::{Clause, Expr, Facts, Sym};
 pub use order::{Order, Point, takes_made_number};
+pub use partition::{Partition, Region, Uncaptured, partitions, regions};
 pub use uses::{KernelWrites, Use, writes, writes_of};
 
 entity!(
@@ -210,16 +213,6 @@ pub enum ProgramStep {
         /// The slot.
         slot: Slot,
     },
-}
-
-/// A stream of a device: what is enqueued there happens in order, what is enqueued elsewhere at any time. Steps that are not enqueued
-/// run on the host, and wait for all that is.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct Queue {
-    /// The device.
-    pub device: Device,
-    /// Which of its streams, from 0.
-    pub stream: u32,
 }
 
 /// A tensor in a slot.

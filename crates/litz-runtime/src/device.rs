@@ -30,7 +30,8 @@ pub struct KernelId(pub usize);
 pub struct Launch<'a> {
     /// Which kernel.
     pub kernel: KernelId,
-    /// One memory for each parameter, of the parameter's extent, in the device's space.
+    /// One memory for each parameter, of the parameter's extent, in the device's space. Of a number ([`litz_ir::kernel::Space::Number`]) it is
+    /// an address of the host's, which is read while the launch is enqueued.
     pub args: &'a [*mut u8],
     /// One value for each size symbol.
     pub sizes: &'a [i64],
@@ -83,6 +84,18 @@ pub trait Device: Send + Sync {
         None
     }
 
+    /// Whether its streams capture launches to replay them; see [`Stream::begin`]. Such a device has scratch memory of its own.
+    fn captures(&self) -> bool {
+        false
+    }
+
+    /// Makes it the one that the calling thread works with, until [`Device::leave`]. What is enqueued in between finds it so; what is enqueued
+    /// at other times has to see to it by itself, each time.
+    fn enter(&self) {}
+
+    /// Ends what [`Device::enter`] began.
+    fn leave(&self) {}
+
     /// A stream on which nothing is enqueued. What different streams do may happen at the same time.
     ///
     /// # Errors
@@ -123,6 +136,27 @@ pub trait Stream: Send {
     /// what it writes or writes what it reads.
     unsafe fn copy(&mut self, copy: Copy);
 
+    /// Lets launches be captured instead of enqueued, until [`Stream::end`]. Only for devices that capture.
+    fn begin(&mut self) {}
+
+    /// What has been captured; none where the device does not capture.
+    ///
+    /// # Errors
+    /// When it cannot be replayed.
+    fn end(&mut self) -> Result<Option<Box<dyn Recording>>, RunError> {
+        Ok(None)
+    }
+
+    /// Enqueues all launches of a recording that a stream of the same device has made, in their order. `args` are their arguments, of
+    /// one launch after the other, which may be others than those that were captured. Numbers that launches are given by value are read
+    /// there again.
+    ///
+    /// # Safety
+    /// As [`Stream::launch`], for each of the launches.
+    unsafe fn replay(&mut self, recording: &mut dyn Recording, args: &[*mut u8]) {
+        let _ = (recording, args);
+    }
+
     /// An event that happens when all that is enqueued so far has ended.
     ///
     /// # Errors
@@ -139,6 +173,9 @@ pub trait Stream: Send {
     /// index.
     fn wait(&mut self) -> Result<(), RunError>;
 }
+
+/// Launches that a stream has captured.
+pub trait Recording: Any + Send {}
 
 /// A point in the work of a stream.
 pub trait Event: Any + Send + Sync {

@@ -12,6 +12,7 @@ mod outputs;
 mod plan;
 mod prepare;
 mod queues;
+mod recordings;
 pub(crate) mod spare;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

@@ -32,7 +32,7 @@ mod watch;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use litz_ir::kernel::Kernel;
+use litz_ir::kernel::{Kernel, Space};
 use smallvec::SmallVec;
 
 use crate::device::{AtOnce, Device, DeviceMemory, KernelId, Launch, RunsAtOnce, Stream};
@@ -323,6 +323,13 @@ impl Kernels {
     }
 
     /// Bytes of each memory that a launch is given.
+    /// Positions and bytes of the parameters of a kernel that are numbers.
+    fn numbers(&self, kernel: KernelId) -> impl Iterator<Item = (usize, usize)> {
+        let code = &self.kernels[kernel.0].code;
+        let params = code.mems.iter().take(code.params).enumerate();
+        params.filter(|(_, mem)| mem.space == Space::Number).map(|(at, mem)| (at, mem.dtype.size()))
+    }
+
     fn bytes(&self, kernel: KernelId, sizes: &[i64]) -> Result<Vec<usize>, RunError> {
         let kernel = &self.kernels[kernel.0];
         let params = kernel.code.mems.iter().take(kernel.code.params);

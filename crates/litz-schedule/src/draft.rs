@@ -86,6 +86,10 @@ impl Draft {
         if self.at_load != info.at_load {
             return Err(NoFuse::LoadTime);
         }
+        let queue = |stmt: usize| cx.loops.runs_on(&cx.loops.stmts[stmt]);
+        if self.group.members.first().is_some_and(|member| queue(member.stmt) != queue(s)) {
+            return Err(NoFuse::Elsewhere);
+        }
         let is_scatter = |stmt: usize| cx.deps.stmts[stmt].is_scatter;
         if is_scatter(s) || self.group.members.iter().any(|member| is_scatter(member.stmt)) {
             return Err(NoFuse::Scatter);

@@ -13,7 +13,7 @@ use crate::context::Cx;
 use crate::cost::{Estimator, points};
 use crate::cut::grain;
 use crate::reuse::Pair;
-use litz_ir::graph::Device;
+use litz_ir::graph::Queue;
 use litz_ir::loops::{Axis, Loops, Stmt};
 use litz_ir::schedule::{KernelPlan, LoopKind, Tree};
 use litz_sym::{Expr, Rel, Sym};
@@ -49,7 +49,7 @@ pub fn together(cx: &Cx<'_>, items: Vec<Item>) -> Vec<Item> {
         };
         let is_part = list.is_some() || may_share(&item) && most > 1 && cx.is_small(&item);
         let is_mate = list.is_some() && !open.is_empty() && open_list == list;
-        let is_elsewhere = open.first().is_some_and(|first| cx.device(first) != cx.device(&item));
+        let is_elsewhere = open.first().is_some_and(|first| cx.queue(first) != cx.queue(&item));
         let is_full = is_elsewhere || open.len() >= if is_mate { MOST_OF_LIST } else { most };
         if open.iter().any(depends) || is_part && is_full || ahead == REACH {
             order.extend(join(cx, std::mem::take(&mut open)));
@@ -125,9 +125,9 @@ impl<'a> Cx<'a> {
     }
 
     /// Where a kernel runs.
-    fn device(&self, item: &Item) -> Option<Device> {
+    fn queue(&self, item: &Item) -> Option<Queue> {
         let mut nests = item.stmts.iter().flat_map(|&stmt| self.loops.stmts[stmt].nests());
-        nests.next().map(|nest| self.loops.device_of(&nest.body))
+        nests.next().map(|nest| self.loops.queue_of(&nest.body))
     }
 
     /// Whether a launch takes a good part of the time of a kernel.

@@ -1,8 +1,8 @@
 //! Assigns offsets in memory pools to buffers that outlive a kernel, so that buffers whose lifetimes do not overlap share memory.
 
 use litz_analysis::Dependences;
-use litz_ir::graph::Device;
-use litz_ir::loops::{Buf, BufKind, Loops, Stmt};
+use litz_ir::graph::Queue;
+use litz_ir::loops::{Buf, BufData, BufKind, Loops, Stmt};
 use litz_ir::schedule::{Pool, ScheduleStep};
 use litz_sym::{Expr, Known, Rel};
 use std::cmp::Reverse;
@@ -37,11 +37,13 @@ impl Life {
 /// Plans pools. Buffers of constant size are packed by first fit of the largest first; those of run-time size get one
 /// place for each size class. Before they open a pool of their own, buffers take what fits of the memory of hosts: buffers that
 /// are returned and not yet written, and inputs that are donated and not read any more. Results of steps at load get memory of
-/// their own. Of `reuses`, in order of steps, the second buffer is where the first one is. Each device has two pools. Buffers that
+/// their own. Of `reuses`, in order of steps, the second buffer is where the first one is. Each stream of a device has two pools. Buffers that
 /// are first used when another size has become known have pools of their own: no memory is planned before all sizes in it are
 /// there.
 pub fn pools(loops: &Loops, deps: &Dependences, steps: &[ScheduleStep], reuses: &[(Buf, Buf)]) -> Vec<Pool> {
-    let lives = lifetimes(loops, steps, reuses);
+    // What several streams use has memory of its own: nothing says there when its life ends.
+    let mut lives = lifetimes(loops, steps, reuses);
+    lives.retain(|life| !loops.crosses_streams(life.buf, &deps.users[life.buf]));
     let late: HashSet<&str> =
         loops.late_sizes().into_iter().map(|(_, defined)| loops.stmts[defined].name()).collect();
     let mut known = 0;
@@ -50,14 +52,17 @@ pub fn pools(loops: &Loops, deps: &Dependences, steps: &[ScheduleStep], reuses: 
         sizes_before.push(known);
         known += usize::from(late.contains(step.name()));
     }
-    let place = |life: &Life| (loops.bufs[life.buf].device, sizes_before[life.first]);
-    let mut places: Vec<(Device, usize)> = Vec::new();
+    let place = |life: &Life| {
+        let BufData { device, stream, .. } = loops.bufs[life.buf];
+        (Queue { device, stream }, sizes_before[life.first])
+    };
+    let mut places: Vec<(Queue, usize)> = Vec::new();
     for place in lives.iter().map(place) {
         if !places.contains(&place) {
             places.push(place);
         }
     }
-    let of_place = |(at, there): (usize, (Device, usize))| {
+    let of_place = |(at, there): (usize, (Queue, usize))| {
         let lives = lives.iter().filter(|&life| place(life) == there).copied().collect();
         pools_of(loops, deps, lives, [2 * at, 2 * at + 1].map(|at| format!("pool{at}")))
     };

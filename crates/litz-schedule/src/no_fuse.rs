@@ -11,6 +11,8 @@ pub enum NoFuse {
     Recurrence,
     /// One runs when the model is loaded, the other at every call.
     LoadTime,
+    /// They run on different devices, or streams of one.
+    Elsewhere,
     /// The kernel runs before another that the consumer depends on.
     RunsEarly,
     /// The consumer reads, at one point, elements that the producer writes at others.
@@ -54,6 +56,7 @@ impl NoFuse {
             NoFuse::Extern => "extern",
             NoFuse::Recurrence => "region",
             NoFuse::LoadTime => "load-time",
+            NoFuse::Elsewhere => "elsewhere",
             NoFuse::RunsEarly => "runs-early",
             NoFuse::OtherPoints => "other-points",
             NoFuse::LessParallel => "less-parallel",
@@ -80,6 +83,7 @@ impl NoFuse {
             NoFuse::Extern => "One of them is a routine of the runtime or an operator of the host.",
             NoFuse::Recurrence => "One of them is a region, which has its kernel to itself.",
             NoFuse::LoadTime => "One runs when the model is loaded, the other at every call.",
+            NoFuse::Elsewhere => "They run on different devices, or streams of one.",
             NoFuse::RunsEarly => "The kernel runs before another that the consumer depends on.",
             NoFuse::OtherPoints => {
                 "The consumer reads, at one point, elements that the producer writes at others."
@@ -129,6 +133,7 @@ impl NoFuse {
             | NoFuse::SplitAxis
             | NoFuse::OtherShape => true,
             NoFuse::Extern
+            | NoFuse::Elsewhere
             | NoFuse::Recurrence
             | NoFuse::LoadTime
             | NoFuse::RunsEarly

@@ -3,12 +3,14 @@
 //! Three orders are tried: the given one, the one that takes at each step the group after which the least memory is in use
 //! (after PyTorch's least-peak-memory-first), and the one that follows the group that became ready last, depth first. The
 //! smallest simulated peak wins; of equals the first. Where there are kernels of lists of tensors, which share launches if they are in
-//! a row, an order that keeps each list together wins if what it saves in launches is worth the memory that it needs more.
+//! a row, an order that keeps each list together wins if what it saves in launches is worth the memory that it needs more. Where devices
+//! capture kernels, an order with fewer runs of what they capture wins, and of what they do not, if it needs hardly more memory.
 
 use crate::Item;
 use crate::context::Cx;
 use crate::launches::{self, launches_of_lists};
 use litz_analysis::Dependences;
+use litz_ir::graph::{Device, Queue};
 use litz_ir::loops::{BufKind, Loops, Stmt};
 use std::collections::HashMap;
 
@@ -27,6 +29,8 @@ struct Items {
     over: Vec<Vec<(usize, usize)>>,
     /// The list of tensors that each item belongs to.
     lists: Vec<Option<usize>>,
+    /// Where a device captures each item: none for those that none does. Empty where no device captures.
+    captured: Vec<Option<Queue>>,
 }
 
 /// Bytes by which the peak may grow for a launch that is saved: what memory moves in the few microseconds that a launch takes.
@@ -48,11 +52,24 @@ fn order(cx: &Cx<'_>, all: &[Item]) -> Vec<usize> {
         Some(mut items) => {
             let lists = launches::lists(cx, all);
             items.lists = at_call.iter().map(|&at| lists[at]).collect();
+            let captured: Vec<_> = at_call.iter().map(|&at| captured(cx, &all[at])).collect();
+            items.captured = if captured.iter().any(Option::is_some) { captured } else { Vec::new() };
             order.extend(best(&items).into_iter().map(|at| at_call[at]));
         }
         None => order.extend(at_call),
     }
     checks_first(loops, deps, all, &order)
+}
+
+/// The queue on which a device captures an item.
+fn captured(cx: &Cx<'_>, item: &Item) -> Option<Queue> {
+    let stmts = item.stmts.iter().map(|&stmt| &cx.loops.stmts[stmt]);
+    let queue = stmts.map(|stmt| match stmt {
+        Stmt::Nest(_) | Stmt::Recurrence(_) => Some(cx.loops.runs_on(stmt)),
+        Stmt::Extern(_) => None,
+    });
+    let is_gpu = cx.target.cpu().is_none();
+    queue.collect::<Option<Vec<Queue>>>()?.first().copied().filter(|q| is_gpu || q.device != Device::Cpu)
 }
 
 /// The order with each check as soon as what it reads is there: a failure then comes before work that it makes void, and
@@ -138,6 +155,8 @@ enum Policy {
     DepthFirst,
     /// The next of the list that the last one belongs to; then one that belongs to no list, or to one whose others are all ready.
     Lists,
+    /// One that is captured where the last one is, or not as that is not; at first one that is captured, or one that is not.
+    Captures { first: bool },
 }
 
 /// The order of the smallest peak among those tried, or one that keeps lists together.
@@ -145,6 +164,29 @@ fn best(items: &Items) -> Vec<usize> {
     let given = (0..items.after.len()).collect();
     let orders = [given, follow(items, Policy::LeastMemory), follow(items, Policy::DepthFirst)];
     let least = orders.into_iter().min_by_key(|order: &Vec<usize>| peak(items, order)).unwrap_or_default();
+    fewer_captures(items, with_lists(items, least))
+}
+
+/// The given order, or one with fewer runs of items that are captured together, or are not, whose peak is less than a tenth higher.
+fn fewer_captures(items: &Items, given: Vec<usize>) -> Vec<usize> {
+    if items.captured.is_empty() {
+        return given;
+    }
+    let runs = |order: &[usize]| {
+        let pairs = order.windows(2);
+        pairs.filter(|pair| items.captured[pair[0]] != items.captured[pair[1]]).count()
+    };
+    let most = peak(items, &given).saturating_mul(11);
+    let may_be = |order: &Vec<usize>| peak(items, order).saturating_mul(10) < most;
+    let others = [true, false].map(|first| follow(items, Policy::Captures { first }));
+    let others = others.into_iter().filter(may_be);
+    // Of equals the first, the given one.
+    let all = std::iter::once(given).chain(others);
+    all.min_by_key(|order| runs(order)).unwrap_or_default()
+}
+
+/// The order of least memory, or one that keeps lists together.
+fn with_lists(items: &Items, least: Vec<usize>) -> Vec<usize> {
     if items.lists.iter().all(Option::is_none) {
         return least;
     }
@@ -189,6 +231,11 @@ fn follow(items: &Items, policy: Policy) -> Vec<usize> {
             ((memory.used + made - memory.peak).max(0), made - freed, items.over[at].len(), at)
         }
         Policy::DepthFirst => (-(turn as i64), 0, 0, at),
+        Policy::Captures { first } => {
+            let own = items.captured[at];
+            let is_next = last.map_or(own.is_some() == first, |last| items.captured[last] == own);
+            (i64::from(!is_next), 0, 0, at)
+        }
         Policy::Lists => {
             let list = list_of(at);
             let is_next = list.is_some() && list == last.and_then(list_of);
@@ -327,6 +374,31 @@ mod tests {
         items.over[2].clear();
         assert_eq!(peak(&items, &[0, 1, 2, 3]), 24);
         assert_eq!(best(&items), [0, 2, 1, 3]);
+    }
+
+    /// Items of which a device captures every other one, but for the first.
+    fn alternating(nodes: &[(i64, &[usize])]) -> Items {
+        let queue = Queue { device: Device::Ref(0), stream: 0 };
+        let captured = (0..nodes.len()).map(|at| (at % 2 == 1).then_some(queue)).collect();
+        Items { captured, ..graph(nodes) }
+    }
+
+    #[test]
+    fn what_is_captured_stands_together_where_nothing_is_against_it() {
+        assert_eq!(best(&alternating(&[(8, &[]), (8, &[]), (8, &[]), (8, &[])])), [1, 3, 0, 2]);
+        // No other order is legal.
+        assert_eq!(best(&alternating(&[(8, &[]), (8, &[0]), (8, &[1]), (8, &[2])])), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn what_costs_a_tenth_of_the_peak_stays_where_it_is() {
+        // A large buffer that shrinks to a small one, and another that is there before that where all is together.
+        let with = |bytes| alternating(&[(100, &[]), (1, &[0]), (bytes, &[]), (1, &[1, 2])]);
+        let (given, together) = ([0, 1, 2, 3], [0, 2, 1, 3]);
+        assert_eq!((peak(&with(10), &given), peak(&with(10), &together)), (101, 111));
+        assert_eq!(best(&with(10)), together);
+        assert_eq!((peak(&with(11), &given), peak(&with(11), &together)), (101, 112));
+        assert_eq!(best(&with(11)), given);
     }
 
     #[test]

@@ -86,7 +86,9 @@ pub fn candidates(loops: &Loops, deps: &Dependences, members: &[usize], plan: &K
     let mut read: Vec<Buf> = all.iter().filter(|access| !access.store).map(|access| access.buf).collect();
     read.sort_unstable();
     read.dedup();
-    read.retain(|buf| (is_of_call(*buf) || donated.contains(buf)) && stores_to(*buf) == 0);
+    let is_free = |buf: Buf| is_of_call(buf) || donated.contains(&buf);
+    // What another stream uses as well may still be in use.
+    read.retain(|&buf| is_free(buf) && stores_to(buf) == 0 && !loops.crosses_streams(buf, &deps.users[buf]));
     let mut pairs = Vec::new();
     for nest in &nests {
         let of_nest =
@@ -98,7 +100,8 @@ pub fn candidates(loops: &Loops, deps: &Dependences, members: &[usize], plan: &K
             if !is_made_by_call(to) || stores_to(to) != 1 || !is_own(loops, first, store) {
                 continue;
             }
-            let type_of = |buf: Buf| (loops.bufs[buf].dtype, loops.bufs[buf].span());
+            let place = |buf: Buf| (loops.bufs[buf].device, loops.bufs[buf].stream);
+            let type_of = |buf: Buf| (loops.bufs[buf].dtype, loops.bufs[buf].span(), place(buf));
             let suits = |from: Buf| !deps.escapes[to] || donated.contains(&from);
             for &from in read.iter().filter(|&&from| type_of(from) == type_of(to) && suits(from)) {
                 let mut are_done = true;

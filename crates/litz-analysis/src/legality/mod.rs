@@ -34,6 +34,7 @@ use crate::constants::mentions_sizes;
 use crate::copies::with_copies;
 use crate::inside::longest;
 use litz_ir::diag::{Diag, Diags};
+use litz_ir::graph::Queue;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, BufKind, Loops, Span, Stmt};
 use litz_ir::schedule::{
@@ -61,7 +62,7 @@ use proofs::Proofs;
 /// `statement-order`, `dependence`, `missing-accumulator`, `accumulator-scope`, `accumulator-point`, `merge-kind`, `merge-level`,
 /// `shared-reduction`, `region-order`, `load-order`,
 /// `unwritten-element`, `copied-buffer`, `unknown-buffer`, `local-escapes`, `local-scope`, `wrong-space`, `wrong-layout`, `placed-twice`, `pool-memory`, `pool-overflow`,
-/// `shared-memory`, `reuse-escapes`, `reuse-type`, `reuse-life`, `reuse-points`, `unordered-store`, `unordered-scan`,
+/// `shared-memory`, `reuse-escapes`, `reuse-type`, `reuse-life`, `reuse-points`, `stream`, `unordered-store`, `unordered-scan`,
 /// `block-store`, `block-coverage`, `pool-life`, `device`.
 pub fn verify(schedule: &Schedule, loops: &Loops) -> Diags {
     let mut diags: Diags = problems(schedule, loops).into_iter().map(|problem| problem.diag).collect();
@@ -423,8 +424,13 @@ impl<'a> Verifier<'a> {
         let loops = self.loops;
         let stmts = plan.nests().into_iter().filter_map(|name| self.stmts.get(name));
         let nests = stmts.flat_map(|&stmt| loops.stmts[stmt].nests());
-        let nests = nests.map(|nest| (&*nest.name, loops.device_of(&nest.body)));
-        self.report.one_device(nests, format_args!("`{}`", plan.name));
+        let queues: Vec<(&str, Queue)> =
+            nests.map(|nest| (&*nest.name, loops.queue_of(&nest.body))).collect();
+        let devices = queues.iter().map(|&(name, queue)| (name, queue.device));
+        self.report.one_device(devices, format_args!("`{}`", plan.name));
+        let is_one = queues.windows(2).all(|pair| pair[0].1.stream == pair[1].1.stream);
+        let message = format_args!("`{}`: its nests are on several streams", plan.name);
+        self.report.check(is_one, "stream", message);
     }
 
     /// Trees that run in order.

@@ -287,7 +287,7 @@ impl Emitter<'_> {
         for (mem, data) in self.kernel.mems.iter() {
             let prim = ty::memory_type(data.dtype)?;
             let base = match (data.space, forms[&mem]) {
-                (Space::Read | Space::Write | Space::Update, _) => {
+                (Space::Read | Space::Number | Space::Write | Space::Update, _) => {
                     self.load_argument(Ty::PTR, args, mem.0 as usize)
                 }
                 (Space::Register, Form::Slots { .. }) => self.b.poison(Ty::PTR),

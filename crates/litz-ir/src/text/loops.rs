@@ -18,8 +18,8 @@ use crate::text::control::{control, word, write_control};
 use crate::text::cursor::{Cursor, Names, Result, parse_whole};
 use crate::text::lexer::TokenKind;
 use crate::text::print::{
-    Commas, Guards, Indent, Name, On, Optional, Quoted, Shape, Sigil, commas, write_facts, write_message,
-    write_nested,
+    Commas, Guards, Indent, Name, OfStream, On, Optional, Quoted, Shape, Sigil, commas, write_facts,
+    write_message, write_nested,
 };
 
 const LINE: Indent = Indent(1);
@@ -50,9 +50,9 @@ impl Display for Loops {
 
 /// In a program whose first line names the device `head`.
 fn write_buf(f: &mut Formatter, buf: &BufData, is_donated: bool, head: Device) -> fmt::Result {
-    let BufData { name, dtype, sizes, strides, device, kind } = buf;
-    let on = On { device: *device, head };
-    write!(f, "{LINE}buf {}: {dtype}{}{on}", Name(name), Shape(sizes, strides))?;
+    let BufData { name, dtype, sizes, strides, device, stream, kind } = buf;
+    let (on, of) = (On { device: *device, head }, OfStream(*stream));
+    write!(f, "{LINE}buf {}: {dtype}{}{on}{of}", Name(name), Shape(sizes, strides))?;
     match kind {
         BufKind::Input if is_donated => f.write_str(" = input donated\n"),
         BufKind::Input => f.write_str(" = input\n"),
@@ -547,6 +547,7 @@ fn buf(cx: &mut Cursor, head: Device) -> Result<BufData> {
     let name = cx.name("a buffer name")?;
     cx.expect(":")?;
     let ty = cx.tensor_type(head)?;
+    let stream = cx.of_stream()?;
     let kind = if !cx.eat("=") {
         BufKind::Temp
     } else if cx.eat("input") {
@@ -555,5 +556,5 @@ fn buf(cx: &mut Cursor, head: Device) -> Result<BufData> {
         cx.expect("const")?;
         BufKind::Const(cx.string()?)
     };
-    Ok(BufData::new(name, ty, kind))
+    Ok(BufData { stream, ..BufData::new(name, ty, kind) })
 }

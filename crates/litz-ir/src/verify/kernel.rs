@@ -31,7 +31,7 @@ pub fn verify(kernel: &Kernel) -> Diags {
 /// What is wrong with a kernel, accesses outside of its memory left out.
 ///
 /// Slugs: `symbol-name`, `empty-range`, `duplicate-symbol`, `undeclared-symbol`, `duplicate-name`, `negative-size`,
-/// `stride-rank`, `too-large`, `index-rank`, `param-space`, `symbolic-register`, `register-index`, `symbolic-unroll`, `zero-lanes`, `no-turns`, `no-square`, `zero-grain`,
+/// `stride-rank`, `number`, `too-large`, `index-rank`, `param-space`, `symbolic-register`, `register-index`, `symbolic-unroll`, `zero-lanes`, `no-turns`, `no-square`, `zero-grain`,
 /// `unknown-memory`, `undefined-value`, `redefined-value`, `operand-count`, `type-mismatch`, `literal-type`,
 /// `store-to-read`, `atomic-store`, `level-order`, `divergent-barrier`, `wrong-election`, `wrong-turn`, `wrong-layout`, `unknown-check`, `instruction-shape`, `wrong-fragment`, `flat-memory`, `empty-copy`.
 pub fn verify_form(kernel: &Kernel) -> Diags {
@@ -104,6 +104,10 @@ impl Verifier<'_> {
             let is_banked = matches!(data.space, Space::Shared | Space::Cluster);
             let message = format_args!("`{name}`: {} memory has no banks", data.space.name());
             self.report.check(is_banked, "wrong-layout", message);
+        }
+        if data.space == Space::Number {
+            let message = format_args!("`{name}`: expected one element of a number");
+            self.report.check(data.span().is_one(), "number", message);
         }
         if matches!(data.space, Space::Register | Space::Own) {
             let message = format_args!("`{name}`: expected a constant extent, found {}", data.span());
@@ -488,7 +492,7 @@ impl Verifier<'_> {
 
     fn writable(&mut self, mem: Mem, index: &[Expr], place: &str) {
         self.element(mem, index, place);
-        let is_read_only = self.kernel.mems.get(mem).is_some_and(|data| data.space == Space::Read);
+        let is_read_only = self.kernel.mems.get(mem).is_some_and(|data| data.space.is_only_read());
         self.report.check(!is_read_only, "store-to-read", format_args!("{place}: it is only read"));
     }
 

@@ -10,7 +10,7 @@ use crate::diag::Diags;
 use crate::dtype::Dtype;
 use crate::graph::Device;
 use crate::ids::Id;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Space};
 use crate::loops::{FunctionCall, is_apart, span};
 use crate::program::{
     KernelWrites, Order, Output, Param, Program, ProgramStep, Queue, Slot, View, writes_of,
@@ -44,7 +44,7 @@ pub fn verify(program: &Program) -> Diags {
 
 /// What is wrong with a program's launches of `kernels`.
 ///
-/// Slugs: `unknown-kernel`, `launch-args`, `launch-sizes`, `type-mismatch`, `unordered`.
+/// Slugs: `unknown-kernel`, `launch-args`, `launch-sizes`, `type-mismatch`, `device`, `unordered`.
 pub fn verify_launches(program: &Program, kernels: &[Kernel]) -> Diags {
     let mut report = Report::new(&program.facts);
     for step in program.load.iter().chain(&program.steps) {
@@ -58,9 +58,13 @@ pub fn verify_launches(program: &Program, kernels: &[Kernel]) -> Diags {
         report.check(kernel.params == args.len(), "launch-args", message);
         let message = format_args!("{place}: expected {} sizes, found {}", kernel.sizes.len(), sizes.len());
         report.check(kernel.sizes.len() == sizes.len(), "launch-sizes", message);
+        let device = program.launched_on(args);
         for (param, &arg) in kernel.mems.values().take(kernel.params).zip(args) {
             let found = program.slots.get(arg).map(|slot| slot.dtype);
             report.same_type(Some(param.dtype), found, format_args!("{place}, `{}`", param.name));
+            let is_elsewhere = program.slots.get(arg).is_some_and(|slot| slot.device != device);
+            let message = format_args!("{place}, `{}`: it is on another device, and no number", param.name);
+            report.check(!is_elsewhere || param.space == Space::Number, "device", message);
         }
     }
     order(&mut report, program, &writes_of(kernels));

@@ -54,6 +54,8 @@ pub enum NotInPlace {
     FusesBetter,
     /// The result needs another layout in memory than the base has.
     OtherLayout,
+    /// Another stream makes or reads one of them.
+    OtherStream,
     /// The base is computed when the model is loaded, once for all calls.
     KeptForCalls,
     /// The nest that computes the result reads other elements of the base than the one that it stores.
@@ -72,6 +74,7 @@ impl NotInPlace {
             NotInPlace::WrittenTwice => "written-twice",
             NotInPlace::FusesBetter => "fuses-better",
             NotInPlace::OtherLayout => "other-layout",
+            NotInPlace::OtherStream => "other-stream",
             NotInPlace::KeptForCalls => "kept-for-calls",
             NotInPlace::OtherElements => "other-elements",
             NotInPlace::RepeatedElements => "repeated-elements",
@@ -211,6 +214,15 @@ impl<'a> Renaming<'a> {
                     false => NotInPlace::WrittenTwice,
                 });
             }
+        }
+        // Memory is taken on the stream that has it to itself.
+        let stream = |buf: Buf| self.loops.bufs[buf].stream;
+        let is_shared = [base, result].into_iter().any(|buf| {
+            let users = [self.uses.readers(buf), self.uses.writers(buf)].concat();
+            self.loops.crosses_streams(buf, &users)
+        });
+        if stream(base) != stream(result) || is_shared {
+            return Err(NotInPlace::OtherStream);
         }
         if !self.is_same_layout(result, place) && self.needs_layout(result, of_host.is_some()) {
             return Err(NotInPlace::OtherLayout);

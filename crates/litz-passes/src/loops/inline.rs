@@ -77,6 +77,9 @@ fn take_in(
     let mut reads = 0;
     for &r in &readers {
         let Stmt::Nest(reader) = &loops.stmts[r] else { return false };
+        if loops.runs_on(&loops.stmts[r]) != loops.runs_on(&loops.stmts[at]) {
+            return false;
+        }
         if prologue::is_wanted(loops, producer, buf, reader, cx) {
             continue;
         }

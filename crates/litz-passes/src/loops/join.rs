@@ -101,6 +101,7 @@ fn can_store_there(loops: &Loops, uses: &Uses, copy: &Copy, at: usize) -> bool {
         return false;
     }
     let stores_plainly = |&writer: &usize| match &loops.stmts[writer] {
+        stmt if loops.runs_on(stmt) != loops.runs_on(&loops.stmts[at]) => false,
         Stmt::Nest(nest) => {
             let is_other =
                 !uses.reads_of(writer).contains(&copy.to) && !uses.writes_of(writer).contains(&copy.to);

@@ -12,8 +12,9 @@ use super::outputs::{OutputLayout, Outputs};
 use super::plan::{self, Address, Base, Command, HostOperand, LaunchPlan, OutputPlan, Plan, Shape, Target};
 use super::prepare::{Prepared, SizeFacts};
 use super::queues::{Devices, On, Queues};
+use super::recordings::Recordings;
 use crate::arena::{AlignedBuf, GuardPages, GuardedPieces, OutOfMemory};
-use crate::device::{Buffer, Device, Launch, Space};
+use crate::device::{Buffer, Device, Launch, Recording, Space};
 use crate::error::RunError;
 use crate::host::Operand;
 use crate::kept::Kept;
@@ -44,6 +45,8 @@ pub(super) struct Context {
     bytes_before: usize,
     /// Statements that kernels of this call have executed, at most.
     pub(super) iterations: u64,
+    /// What devices have captured of plans.
+    recordings: Recordings,
     /// Of each queue.
     scratch: Vec<Scratch>,
     pages: GuardPages,
@@ -107,6 +110,14 @@ impl Arenas {
             level = arenas.below.as_deref_mut();
         }
     }
+}
+
+/// Commands that a device captures: by number, on a queue, with the places of their arguments.
+struct Capture {
+    number: usize,
+    commands: plan::Span,
+    queue: usize,
+    args: plan::Span,
 }
 
 /// How much of its plan a call has run, and asked for, when a size becomes known.
@@ -208,6 +219,7 @@ impl Context {
             children: Vec::new(),
             bytes_before: 0,
             iterations: 0,
+            recordings: Recordings::default(),
             scratch: scratch.collect(),
             pages,
             own: Vec::new(),
@@ -382,7 +394,10 @@ impl Context {
         }
         self.iterations = self.iterations.saturating_add(plan.iterations);
         function.prepared.limits.check(Limit::Iterations, self.iterations)?;
-        for (at, command) in plan.commands.iter().enumerate().skip(self.begun.commands) {
+        let mut next = self.begun.commands;
+        while let Some(command) = plan.commands.get(next) {
+            let at = next;
+            next += 1;
             deadline.map_or(Ok(()), Deadline::check)?;
             if plan.changes_state == Some(at) {
                 // Whatever fails before this leaves the state as it was.
@@ -440,6 +455,15 @@ impl Context {
                 Command::Record { event, queue } => self.queues.record(*event, *queue)?,
                 Command::Wait { event, queue } => self.queues.wait_for(*event, *queue)?,
                 Command::Settle => self.queues.wait()?,
+                Command::Enter { device } => self.queues.enter(*device),
+                Command::Leave => self.queues.leave(),
+                Command::Capture { end, number, queue, args } => {
+                    let capture =
+                        Capture { number: *number, commands: next..*end, queue: *queue, args: args.clone() };
+                    if self.capture(&plan, &capture)? {
+                        next = *end;
+                    }
+                }
                 Command::Release { constant } => {
                     self.queues.wait()?;
                     release(*constant);
@@ -482,6 +506,59 @@ impl Context {
         // order what their queues do. Whoever calls waits before any of it goes away, whatever comes of the call.
         unsafe { self.queues.stream(*queue).launch(&launch) };
         Ok(())
+    }
+
+    /// Replays what was captured of a plan, captures it first where it was not: whether it did, and the commands are not to be run.
+    fn capture(&mut self, plan: &Arc<Plan>, capture: &Capture) -> Result<bool, RunError> {
+        let Capture { number, commands, queue, args } = capture;
+        if plan.changes_state.is_some_and(|at| commands.contains(&at)) {
+            // Whatever fails before this leaves the state as it was.
+            self.queues.wait()?;
+            self.has_changed_state = true;
+        }
+        let mut recording = match self.recordings.take(plan, *number) {
+            Some(recording) => recording,
+            None => {
+                let Some(recording) = self.record(plan, capture)? else { return Ok(false) };
+                recording
+            }
+        };
+        self.args.clear();
+        for place in &plan.places[args.clone()] {
+            let address = self.address(*place);
+            self.args.push(address);
+        }
+        // SAFETY: as for each launch that is replayed.
+        unsafe { self.queues.stream(*queue).replay(&mut *recording, &self.args) };
+        self.recordings.keep(plan, *number, recording);
+        Ok(true)
+    }
+
+    /// Captures launches, if none of them is given a number that the host has to fetch.
+    fn record(&mut self, plan: &Plan, capture: &Capture) -> Result<Option<Box<dyn Recording>>, RunError> {
+        fn of(command: &Command) -> Option<&LaunchPlan> {
+            if let Command::Launch(launch) = command { Some(launch) } else { None }
+        }
+        let launches = plan.commands[capture.commands.clone()].iter().filter_map(of);
+        let launches: Vec<&LaunchPlan> = launches.collect();
+        let is_out_of_reach =
+            |(_, number): &(usize, plan::Buffer)| self.queues.space(number.place.device) != Space::Host;
+        if launches.iter().any(|launch| launch.numbers.iter().any(is_out_of_reach)) {
+            return Ok(None);
+        }
+        let device = self.queues.device_of(capture.queue);
+        let is_entered = self.queues.is_entered(device);
+        if !is_entered {
+            self.queues.enter(device);
+        }
+        self.queues.stream(capture.queue).begin();
+        let captured = launches.into_iter().try_for_each(|launch| self.launch(plan, launch));
+        let recording = self.queues.stream(capture.queue).end();
+        if !is_entered {
+            self.queues.leave();
+        }
+        captured?;
+        recording
     }
 
     /// The integer or truth value that a buffer begins with.
@@ -606,6 +683,7 @@ impl Context {
     pub(super) fn settle(&mut self) {
         // The call has an error already, the first one.
         let _ = self.queues.wait();
+        self.queues.leave_all();
     }
 
     /// Hands over outputs that are not yet where they go, then makes the updates.

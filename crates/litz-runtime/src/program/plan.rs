@@ -175,6 +175,18 @@ pub(super) enum Command {
     },
     /// Waits for all that is enqueued.
     Settle,
+    /// Makes a device that of the thread, and ends that.
+    Enter {
+        device: usize,
+    },
+    Leave,
+    /// The launches up to a command are captured once, and replayed from then on. Their arguments are these places.
+    Capture {
+        end: usize,
+        number: usize,
+        queue: usize,
+        args: Span,
+    },
     /// Says that nothing reads a constant from here on.
     Release {
         constant: usize,
@@ -366,6 +378,7 @@ impl<'a> Planner<'a> {
     /// Plans steps up to the end, or up to the first size whose value is missing: whether it came to the end.
     fn steps(&mut self, steps: &'a [PreparedStep]) -> Result<bool, RunError> {
         for (at, step) in steps.iter().enumerate() {
+            self.begin_at(at);
             match step {
                 PreparedStep::Check(guard) => guard.check(self.values)?,
                 PreparedStep::Alloc(slot) => {
@@ -459,8 +472,42 @@ impl<'a> Planner<'a> {
                     self.learn()?;
                 }
             }
+            self.end_at(at + 1);
         }
         Ok(true)
+    }
+
+    /// Enters devices and begins what is captured from a step on.
+    fn begin_at(&mut self, step: usize) {
+        if self.is_load {
+            return;
+        }
+        for (_, device) in self.prepared.entered.iter().filter(|(steps, _)| steps.start == step) {
+            self.plan.commands.push(Command::Enter { device: *device });
+        }
+        let starts = self.prepared.captured.iter().enumerate().find(|(_, (steps, _))| steps.start == step);
+        if let Some((number, &(_, queue))) = starts {
+            let (end, args) = (self.plan.commands.len(), self.plan.places.len());
+            self.plan.commands.push(Command::Capture { end, number, queue, args: args..args });
+        }
+    }
+
+    /// Ends what was captured up to a step, and leaves devices.
+    fn end_at(&mut self, step: usize) {
+        if self.is_load {
+            return;
+        }
+        if self.prepared.captured.iter().any(|(steps, _)| steps.end == step) {
+            let (commands, places) = (self.plan.commands.len(), self.plan.places.len());
+            let is_begun = |command: &&mut Command| matches!(command, Command::Capture { .. });
+            if let Some(Command::Capture { end, args, .. }) =
+                self.plan.commands.iter_mut().rev().find(is_begun)
+            {
+                (*end, args.end) = (commands, places);
+            }
+        }
+        let left = self.prepared.entered.iter().filter(|(steps, _)| steps.end == step);
+        self.plan.commands.extend(left.map(|_| Command::Leave));
     }
 
     /// Load steps run one after the other, on whatever queues.

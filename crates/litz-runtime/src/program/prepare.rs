@@ -5,18 +5,20 @@ use std::sync::Arc;
 
 use litz_ir::Dtype;
 use litz_ir::call::{CallArg, CallResult};
-use litz_ir::graph::TensorType;
+use litz_ir::graph::{Device, TensorType};
 use litz_ir::ids::Id;
-use litz_ir::kernel::{Act, Kernel, Loop, Space, Stmt};
+use litz_ir::kernel::{Act, Kernel, Loop, Stmt};
 use litz_ir::loops::{Control, FunctionCall};
-use litz_ir::program::{self as ir, Program, Queue, takes_made_number};
+use litz_ir::program::{
+    self as ir, KernelWrites, Partition, Program, Queue, partitions, regions, takes_made_number,
+};
 use litz_ir::scalar::Scalar;
 use litz_ir::verify::kernel::verify;
 use litz_sym::{Clause, Expr, Facts, Range, Sym};
 
 use super::bind::{Guard, guard, unbound};
 use crate::arena::GuardPages;
-use crate::device::{Device, KernelId};
+use crate::device::{self, KernelId};
 use crate::error::RunError;
 use crate::formula::Formula;
 use crate::host::Call;
@@ -39,6 +41,9 @@ pub(super) struct Prepared {
     pub(super) queues: Vec<usize>,
     /// Whether a call writes what load steps compute.
     pub(super) calls_write_kept: bool,
+    /// Runs of steps that devices capture, with their queues; and for which steps devices are entered.
+    pub(super) captured: Vec<(std::ops::Range<usize>, usize)>,
+    pub(super) entered: Vec<(std::ops::Range<usize>, usize)>,
     pub(super) load: Vec<PreparedStep>,
     pub(super) steps: Vec<PreparedStep>,
     /// Sizes to which steps give values, in order: they stand behind those that inputs give.
@@ -267,6 +272,8 @@ pub(super) fn prepare(
         concurrency: devices.all.iter().map(|(_, device)| device.concurrency()).collect(),
         queues: queues.iter().map(|queue| queue.1).collect(),
         calls_write_kept: false,
+        captured: Vec::new(),
+        entered: Vec::new(),
     };
     let define = |slots: &mut Vec<Slot>, slot: ir::Slot, origin: Origin| {
         let slot = &mut slots[slot.index()];
@@ -326,8 +333,34 @@ pub(super) fn prepare(
             prepared.slots[base].is_stored |= is_stored;
         }
     }
+    capture(&cx, devices, &is_written, &mut prepared)?;
     free_constants(&mut prepared);
     Ok(prepared)
+}
+
+/// Finds what devices capture, and for which steps they are entered, where any of them captures.
+fn capture(
+    cx: &Context<'_>,
+    devices: &Named<'_>,
+    kernels: &KernelWrites<'_>,
+    prepared: &mut Prepared,
+) -> Result<(), RunError> {
+    let captures =
+        |name: Device| devices.all.iter().any(|&(other, device)| other == name && device.captures());
+    if !devices.all.iter().any(|(_, device)| device.captures()) {
+        return Ok(());
+    }
+    let partitions = partitions(cx.program, kernels, &captures);
+    for region in regions(cx.program, &partitions, &captures) {
+        let device = devices.position(region.device);
+        prepared.entered.push((region.steps, device.ok_or_else(|| cx.bug("a device is missing".into()))?));
+    }
+    for Partition { steps, .. } in partitions.into_iter().filter(Partition::is_captured) {
+        let launch = cx.program.steps[steps.clone()].iter().find(|step| cx.program.queue(step).is_some());
+        let launch = launch.ok_or_else(|| cx.bug("a partition runs nothing".into()))?;
+        prepared.captured.push((steps, cx.queue(launch)?));
+    }
+    Ok(())
 }
 
 /// Frees each constant behind the last load step that reads it, if calls do not: most weights are packed, one after the
@@ -436,7 +469,7 @@ pub(super) fn kernel_facts(kernel: &Kernel, devices: &Named<'_>) -> Result<Kerne
             formula(kernel.points())?,
             iterations(&kernel.body, &|extent| formula(first_extent(kernel, extent)))?,
         ])),
-        is_written: params().map(|mem| mem.space != Space::Read).collect(),
+        is_written: params().map(|mem| !mem.space.is_only_read()).collect(),
         sizes: kernel.sizes.iter().map(|&name| SizeFacts::of(&kernel.facts, name)).collect(),
         guards: kernel
             .facts
@@ -505,11 +538,11 @@ pub(super) fn late_sizes(program: &Program) -> Vec<Sym> {
 
 /// Devices by the names that programs have for them, that of the program first.
 pub(super) struct Named<'a> {
-    pub(super) all: Vec<(litz_ir::graph::Device, &'a dyn Device)>,
+    pub(super) all: Vec<(Device, &'a dyn device::Device)>,
 }
 
 impl Named<'_> {
-    fn position(&self, device: litz_ir::graph::Device) -> Option<usize> {
+    fn position(&self, device: Device) -> Option<usize> {
         self.all.iter().position(|(name, _)| *name == device)
     }
 }

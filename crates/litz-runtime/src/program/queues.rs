@@ -24,6 +24,8 @@ pub(super) struct Queues {
     places: Vec<usize>,
     /// Those that the call has recorded, by number.
     events: Vec<Option<Arc<dyn Event>>>,
+    /// Devices that the call has entered.
+    entered: Vec<usize>,
 }
 
 impl Queues {
@@ -39,6 +41,7 @@ impl Queues {
             streams: places.iter().map(|&at| devices[at].stream()).collect::<Result<_, _>>()?,
             places: places.to_vec(),
             events: Vec::new(),
+            entered: Vec::new(),
         })
     }
 
@@ -81,6 +84,30 @@ impl Queues {
             self.streams[queue].wait_for(&event);
         }
         Ok(())
+    }
+
+    pub(super) fn enter(&mut self, device: usize) {
+        self.devices[device].enter();
+        self.entered.push(device);
+    }
+
+    /// Leaves the device that was entered last.
+    pub(super) fn leave(&mut self) {
+        if let Some(device) = self.entered.pop() {
+            self.devices[device].leave();
+        }
+    }
+
+    /// Leaves all devices that were entered, as behind a call that failed.
+    pub(super) fn leave_all(&mut self) {
+        while !self.entered.is_empty() {
+            self.leave();
+        }
+    }
+
+    /// Whether a device is entered.
+    pub(super) fn is_entered(&self, device: usize) -> bool {
+        self.entered.contains(&device)
     }
 
     /// Whether steps are enqueued on more than one queue.

@@ -195,7 +195,7 @@ impl Counter {
             Space::Read | Space::Write | Space::Update | Space::Global => true,
             // A box is written by what copies it, not by lanes.
             Space::Shared => !self.is_box,
-            Space::Register | Space::Scratch | Space::Own | Space::Cluster => false,
+            Space::Number | Space::Register | Space::Scratch | Space::Own | Space::Cluster => false,
         };
         if !is_counted {
             return;

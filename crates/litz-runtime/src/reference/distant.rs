@@ -13,7 +13,9 @@ use litz_ir::kernel::Kernel;
 
 use super::{Kernels, ReferenceDevice, lock};
 use crate::arena::{AlignedBuf, OutOfMemory};
-use crate::device::{Copy, Device, DeviceMemory, Event, KernelId, Launch, RunsAtOnce, Space, Stream};
+use crate::device::{
+    Copy, Device, DeviceMemory, Event, KernelId, Launch, Recording, RunsAtOnce, Space, Stream,
+};
 use crate::error::RunError;
 
 /// A reference device with memory of its own, whose streams do nothing before somebody waits.
@@ -64,10 +66,15 @@ impl Device for DistantDevice {
         Some(Arc::clone(&self.memory) as Arc<dyn DeviceMemory>)
     }
 
+    fn captures(&self) -> bool {
+        true
+    }
+
     fn stream(&self) -> Result<Box<dyn Stream>, RunError> {
         let (kernels, memory) = (Arc::clone(&self.kernels), Arc::clone(&self.memory));
         let (peers, pending) = (Arc::clone(&self.peers), Mutex::default());
-        Ok(Box::new(Late(Arc::new(Queue { kernels, memory, peers, pending }))))
+        let queue = Arc::new(Queue { kernels, memory, peers, pending });
+        Ok(Box::new(Late { queue, captured: None }))
     }
 }
 
@@ -114,11 +121,29 @@ impl Memory {
 
 /// What a stream has to do.
 enum Work {
-    Launch { kernel: KernelId, args: Vec<*mut u8>, sizes: Vec<i64>, points: i64 },
+    Launch(Enqueued),
+    /// Launches, with other arguments.
+    Replay {
+        launches: Arc<[Enqueued]>,
+        args: Vec<*mut u8>,
+        numbers: Vec<Numbers>,
+    },
     Copy(Copy),
     Record(Arc<OnceLock<Instant>>),
     WaitFor(Arc<dyn Event>),
 }
+
+/// A launch, with the numbers that it is given by value.
+struct Enqueued {
+    kernel: KernelId,
+    args: Vec<*mut u8>,
+    numbers: Numbers,
+    sizes: Vec<i64>,
+    points: i64,
+}
+
+/// Bytes of the arguments at these positions.
+type Numbers = Vec<(usize, Bits)>;
 
 struct Queue {
     kernels: Arc<Kernels>,
@@ -134,6 +159,10 @@ struct Pending {
 }
 
 // SAFETY: the addresses are used under the contracts of streams, by one thread at a time.
+unsafe impl Send for Enqueued {}
+// SAFETY: as above.
+unsafe impl Sync for Enqueued {}
+// SAFETY: as above.
 unsafe impl Send for Work {}
 
 impl Queue {
@@ -156,8 +185,9 @@ impl Queue {
                     event.wait();
                     Ok(())
                 }
-                Work::Launch { .. } | Work::Copy(_) if pending.failed.is_some() => Ok(()),
-                Work::Launch { kernel, args, sizes, points } => self.launch(kernel, &args, &sizes, points),
+                Work::Launch(_) | Work::Replay { .. } | Work::Copy(_) if pending.failed.is_some() => Ok(()),
+                Work::Launch(launch) => self.launch(&launch, &launch.args, &launch.numbers),
+                Work::Replay { launches, args, numbers } => self.replay(&launches, &args, &numbers),
                 Work::Copy(copy) => self.copy(copy),
             };
             if let Err(error) = result {
@@ -166,10 +196,41 @@ impl Queue {
         }
     }
 
-    fn launch(&self, kernel: KernelId, args: &[*mut u8], sizes: &[i64], points: i64) -> Result<(), RunError> {
+    fn replay(&self, launches: &[Enqueued], args: &[*mut u8], numbers: &[Numbers]) -> Result<(), RunError> {
+        let mut rest = args;
+        for (launch, numbers) in launches.iter().zip(numbers) {
+            let own;
+            (own, rest) = rest.split_at(launch.args.len());
+            self.launch(launch, own, numbers)?;
+        }
+        Ok(())
+    }
+
+    /// The numbers among arguments, as the host has them.
+    ///
+    /// # Safety
+    /// By the contract of launches the host can read them.
+    unsafe fn numbers(&self, kernel: KernelId, args: &[*mut u8]) -> Numbers {
+        let sizes = self.kernels.numbers(kernel);
+        // SAFETY: as above.
+        sizes.map(|(at, size)| (at, unsafe { read_number(args[at], size) })).collect()
+    }
+
+    fn launch(&self, launch: &Enqueued, args: &[*mut u8], numbers: &Numbers) -> Result<(), RunError> {
+        let Enqueued { kernel, sizes, points, .. } = launch;
+        let (kernel, points) = (*kernel, *points);
         let bytes = self.kernels.bytes(kernel, sizes)?;
-        let args = args.iter().zip(bytes).map(|(&start, bytes)| self.memory.on_host(start, bytes));
-        let args: Vec<*mut u8> = args.collect::<Result<_, _>>()?;
+        let mut numbers: Vec<(usize, [u8; 16])> =
+            numbers.iter().map(|(at, bits)| (*at, bits.to_le_bytes())).collect();
+        let on_device = |(at, (&start, bytes)): (usize, (&*mut u8, usize))| match numbers
+            .iter_mut()
+            .find(|(number, _)| *number == at)
+        {
+            Some((_, number)) => Ok(number.as_mut_ptr()),
+            None => self.memory.on_host(start, bytes),
+        };
+        let args: Vec<*mut u8> =
+            args.iter().zip(bytes).enumerate().map(on_device).collect::<Result<_, _>>()?;
         let launch = Launch {
             kernel,
             args: &args,
@@ -203,37 +264,94 @@ impl Queue {
     }
 }
 
-struct Late(Arc<Queue>);
+/// The bits of a number of so many bytes.
+///
+/// # Safety
+/// It can be read.
+unsafe fn read_number(start: *mut u8, size: usize) -> Bits {
+    let mut bytes = [0; 16];
+    // SAFETY: by the contract.
+    bytes[..size].copy_from_slice(unsafe { std::slice::from_raw_parts(start, size) });
+    Bits::from_le_bytes(bytes)
+}
+
+/// The bytes of a number.
+type Bits = u128;
+
+struct Late {
+    queue: Arc<Queue>,
+    /// What has been captured so far, and whether all of it can be replayed.
+    captured: Option<(Vec<Enqueued>, bool)>,
+}
+
+struct Launches(Arc<[Enqueued]>);
+
+impl Recording for Launches {}
 
 impl Stream for Late {
     unsafe fn launch(&mut self, launch: &Launch<'_>) {
         let Launch { kernel, args, sizes, points, .. } = *launch;
-        self.0.push(Work::Launch { kernel, args: args.to_vec(), sizes: sizes.to_vec(), points });
+        // SAFETY: by the contract.
+        let numbers = unsafe { self.queue.numbers(kernel, args) };
+        let launch = Enqueued { kernel, args: args.to_vec(), numbers, sizes: sizes.to_vec(), points };
+        match &mut self.captured {
+            Some((launches, _)) => launches.push(launch),
+            None => self.queue.push(Work::Launch(launch)),
+        }
     }
 
     unsafe fn copy(&mut self, copy: Copy) {
-        self.0.push(Work::Copy(copy));
+        match &mut self.captured {
+            Some((_, can_replay)) => *can_replay = false,
+            None => self.queue.push(Work::Copy(copy)),
+        }
+    }
+
+    fn begin(&mut self) {
+        self.captured = Some((Vec::new(), true));
+    }
+
+    fn end(&mut self) -> Result<Option<Box<dyn Recording>>, RunError> {
+        match self.captured.take() {
+            Some((launches, true)) => Ok(Some(Box::new(Launches(launches.into())))),
+            Some((_, false)) | None => Err(RunError::bug("the device", "only launches can be captured")),
+        }
+    }
+
+    unsafe fn replay(&mut self, recording: &mut dyn Recording, args: &[*mut u8]) {
+        let recording: &mut dyn Any = recording;
+        let Launches(launches) = recording.downcast_ref().expect("invariant: its own recordings come back");
+        let mut rest = args;
+        let mut numbers = Vec::with_capacity(launches.len());
+        for launch in launches.iter() {
+            let own;
+            (own, rest) = rest.split_at(launch.args.len());
+            // SAFETY: by the contract.
+            numbers.push(unsafe { self.queue.numbers(launch.kernel, own) });
+        }
+        let (launches, args) = (Arc::clone(launches), args.to_vec());
+        self.queue.push(Work::Replay { launches, args, numbers });
     }
 
     fn record(&mut self) -> Result<Arc<dyn Event>, RunError> {
         let happened = Arc::new(OnceLock::new());
-        self.0.push(Work::Record(Arc::clone(&happened)));
-        Ok(Arc::new(Point { queue: Arc::clone(&self.0), happened }))
+        self.queue.push(Work::Record(Arc::clone(&happened)));
+        Ok(Arc::new(Point { queue: Arc::clone(&self.queue), happened }))
     }
 
     fn wait_for(&mut self, event: &Arc<dyn Event>) {
-        self.0.push(Work::WaitFor(Arc::clone(event)));
+        self.queue.push(Work::WaitFor(Arc::clone(event)));
     }
 
     fn wait(&mut self) -> Result<(), RunError> {
-        self.0.drive(|| false);
-        lock(&self.0.pending).failed.take().map_or(Ok(()), Err)
+        self.queue.drive(|| false);
+        lock(&self.queue.pending).failed.take().map_or(Ok(()), Err)
     }
 }
 
 impl Drop for Late {
     fn drop(&mut self) {
-        self.0.drive(|| false);
+        self.queue.drive(|| false);
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) fn prepare(kernel: &Kernel) -> Result<Code, RunError> {
         cx.define(sym);
     }
     let mems = kernel.mems.values().map(|mem| {
-        let is_read_only = mem.space == Space::Read;
+        let is_read_only = mem.space.is_only_read();
         let seen = match mem.space {
             Space::Shared => Seen::Block,
             space if space.is_shared() => Seen::All,
@@ -428,7 +428,7 @@ impl Context<'_> {
 
     fn written(&self, mem: Mem, index: &[Expr]) -> Result<ElementRef, RunError> {
         let place = self.place(mem, index)?;
-        if self.kernel.mems[mem].space == Space::Read {
+        if self.kernel.mems[mem].space.is_only_read() {
             return Err(self.bug(format!("store to {}, which is only read", self.kernel.mems[mem].name)));
         }
         Ok(place)

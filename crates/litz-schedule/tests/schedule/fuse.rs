@@ -98,6 +98,15 @@ const REFUSALS: &[(NoFuse, &str)] = &[
          nest c from %y [i in 512, j in 1024] { %0: f32 = load x[i, j] %1: f32 = load s[i] %2: f32 = sub %0, %1 store y[i, j] = %2 }
          return y",
     ),
+    (
+        NoFuse::Elsewhere,
+        "buf x: f32[64] = input
+         buf h: f32[64]
+         buf y: f32[64] stream 1
+         nest p from %h [i in 64] { %0: f32 = load x[i] %1: f32 = neg %0 store h[i] = %1 }
+         nest c from %y [i in 64] { %0: f32 = load h[i] %1: f32 = neg %0 store y[i] = %1 }
+         return y",
+    ),
     // `p` and `t` share a kernel, which needs `f` before it, whose result is returned and so stored in any case.
     (
         NoFuse::RunsEarly,

@@ -1,5 +1,7 @@
 //! `litz explain` shows what became one kernel, what did not and why, and where memory goes.
 
+mod partitions;
+
 use super::failure::{Exit, Failure};
 use super::format::{self, Table};
 use super::options::Compiling;
@@ -72,7 +74,8 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     copies.extend(updates::rewrite(&mut loops.clone()));
     let memory = format!("{}{memory}", in_place(&copies, args.all));
     let functions = functions(loops, schedule, "", args.all);
-    output::print(format_args!("{counts}\n\n{steps}\n{fusion}\n{memory}\n{functions}"))?;
+    let partitions = partitions::text(realized, &schedule.target);
+    output::print(format_args!("{counts}\n\n{steps}\n{fusion}\n{memory}\n{functions}{partitions}"))?;
     Ok(Exit::Ok)
 }
 
