@@ -33,7 +33,7 @@ use litz_sym::{Expr, Sym};
 /// Elements of a row that a warp takes, at most: 32 for each lane.
 const WARP_ROW: i64 = 1024;
 
-/// Elements of a row from which threads share it: fewer one thread takes as fast as many combine them.
+/// Elements of a row from which threads share it, unless it is the only one: fewer one thread takes as fast as many combine them.
 const LEAST_ROW: i64 = 32;
 
 /// Warps of a block, each with a row.
@@ -76,8 +76,9 @@ impl Family for Rows {
 /// Whether threads share the rows that a nest reduces: they lie in memory side by side.
 pub fn reduces_rows(cx: &Cx<'_>, s: usize, group: &Group) -> bool {
     let own = nest(cx.loops, s);
-    let reduced = points(&cx.loops.facts, &own.reduced);
-    own.reduces() && !is_in_order(cx, s) && reduced >= LEAST_ROW && team(cx, group).is_some() && {
+    let [rows, reduced] = [&own.axes, &own.reduced].map(|axes| points(&cx.loops.facts, axes));
+    let is_long = reduced >= LEAST_ROW || rows <= 1 && reduced > 1;
+    own.reduces() && !is_in_order(cx, s) && is_long && team(cx, group).is_some() && {
         let row = row_of(cx, own, &own.reduced);
         let places = bound_places(cx.loops, own, &[], &own.facts(&cx.loops.facts));
         let weight = |var: Sym| places.iter().filter(|place| stride(place.1, var) == Stride::Unit).count();
