@@ -7,7 +7,6 @@
 #![warn(clippy::wildcard_enum_match_arm)]
 
 mod alike;
-mod checked;
 mod dedupe;
 mod kernel;
 pub mod passes;
@@ -58,7 +57,7 @@ pub fn realize(loops: &Loops, schedule: &Schedule) -> Result<Realized, Diags> {
         return Err(errors);
     }
     let (mut kernels, serving, mut shared) = dedupe::dedupe(built.iter().map(|b| b.kernel.clone()).collect());
-    kernels.iter_mut().for_each(|kernel| checked::check(kernel, &loops.facts));
+    kernels.iter_mut().for_each(|kernel| passes::checked::check(kernel, &loops.facts));
     let mut program = program::build(loops, &names, schedule, &built, &serving)?;
     for (function, schedule) in loops.functions.iter().zip(&schedule.functions) {
         let mut inner = realize(function, schedule)?;

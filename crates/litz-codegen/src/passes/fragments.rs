@@ -27,8 +27,8 @@ mod own;
 
 use super::Pass;
 use litz_ir::kernel::{
-    Act, Fragment, FragmentProduct, Kernel, Loop, LoopKind, Mem, MemData, Op, Space, Stmt, Val, position,
-    visit,
+    Act, Fragment, FragmentProduct, Kernel, Loop, LoopKind, Mem, MemData, Op, Part, Space, Stmt, Val,
+    position, visit,
 };
 use litz_ir::loops::Axis;
 use litz_ir::target::{Gpu, Instruction, Level, Side, Target};
@@ -157,26 +157,81 @@ struct Sum {
     factors: [Val; 2],
     /// What is computed for each point.
     lets: HashMap<Val, Op>,
+    /// Indices that are checked there, by their symbol: the value, what it is below, and the message.
+    binds: HashMap<Sym, (Val, Expr, u32)>,
 }
 
 impl Sum {
     fn of(body: &[Stmt]) -> Option<Sum> {
         let mut lets = HashMap::new();
         let (last, before) = body.split_last()?;
+        let mut binds = HashMap::new();
         for stmt in before {
-            let Stmt::Act(Act::Let { val, op }) = stmt else { return None };
-            lets.insert(*val, op.clone());
+            match stmt {
+                Stmt::Act(Act::Let { val, op }) => drop(lets.insert(*val, op.clone())),
+                Stmt::Act(Act::Bind { sym, value, extent, check }) => {
+                    binds.insert(*sym, (*value, *extent, *check));
+                }
+                Stmt::Act(_) | Stmt::Loop(_) | Stmt::If { .. } => return None,
+            }
         }
         if let Stmt::Act(Act::MulAdd { mem, index, factors, guard }) = last {
             let (index, guard) = (position(index), guard.clone());
-            return Some(Sum { mem: *mem, index, guard, factors: *factors, lets });
+            return Some(Sum { mem: *mem, index, guard, factors: *factors, lets, binds });
         }
         let Stmt::Act(Act::Store { mem, index, value, combine, guard, atomic: false }) = last else {
             return None;
         };
         let Some(Op::Call(ScalarOp::Mul, factors)) = lets.get(value) else { return None };
         let factors = factors[..].try_into().ok().filter(|_| *combine == Some(ReduceOp::Sum))?;
-        Some(Sum { mem: *mem, index: position(index), guard: guard.clone(), factors, lets })
+        Some(Sum { mem: *mem, index: position(index), guard: guard.clone(), factors, lets, binds })
+    }
+
+    /// Calls `f` with all symbols that a value is computed from, but for those in guards unless these are asked for.
+    fn each_sym(&self, val: Val, with_guards: bool, f: &mut dyn FnMut(Sym)) {
+        let Some(op) = self.lets.get(&val) else { return };
+        let mut syms = Vec::new();
+        op.each_part(&mut |part| match part {
+            Part::Access { index, guard, .. } => {
+                syms.extend(index.iter().flat_map(|at| at.syms()));
+                let of = |rel: &Rel| [rel.lhs.syms(), rel.rhs.syms()].concat();
+                syms.extend(guard.iter().filter(|_| with_guards).flat_map(of));
+            }
+            Part::Val(from) => self.each_sym(*from, with_guards, f),
+            Part::Expr(e) => syms.extend(e.syms()),
+            Part::Rel(rel) => syms.extend([rel.lhs.syms(), rel.rhs.syms()].concat()),
+        });
+        for sym in syms {
+            match self.binds.get(&sym) {
+                Some((value, ..)) if with_guards => self.each_sym(*value, true, f),
+                Some((value, ..)) => self.each_sym(self.unguarded(*value), false, f),
+                None => f(sym),
+            }
+        }
+    }
+
+    /// The index of which a checked one is zero where its access does not happen.
+    fn unguarded(&self, val: Val) -> Val {
+        match self.choice(val) {
+            Some((_, taken)) => self.unguarded(taken),
+            None => val,
+        }
+    }
+
+    /// The condition under which a value is another one, and not a third.
+    fn choice(&self, val: Val) -> Option<(Rel, Val)> {
+        let Some(Op::Call(ScalarOp::Select, of)) = self.lets.get(&val) else { return None };
+        let (Some(Op::Cond(rel)), Some(&taken)) = (self.lets.get(of.first()?), of.get(1)) else {
+            return None;
+        };
+        Some((*rel, taken))
+    }
+
+    /// Whether what a value is computed from depends on a variable.
+    fn varies(&self, val: Val, var: Sym) -> bool {
+        let mut varies = false;
+        self.each_sym(val, false, &mut |sym| varies |= sym == var);
+        varies
     }
 }
 
@@ -221,11 +276,11 @@ impl Products<'_> {
         let by = by.ok_or_else(|| misfit(self, "no instruction of a warp takes its points"))?;
         let [row, column, _] = points.map(|axis| axis.var);
         let mut factors = sum.factors;
-        if self.varies(&sum.lets, factors[0], column) {
+        if sum.varies(factors[0], column) {
             factors.reverse();
         }
         let [left, right] = factors;
-        if self.varies(&sum.lets, left, column) || self.varies(&sum.lets, right, row) {
+        if sum.varies(left, column) || sum.varies(right, row) {
             return Err(misfit(self, "one factor varies along rows, the other one along columns"));
         }
         let operands = [(Side::Left, left), (Side::Right, right)]
@@ -260,21 +315,6 @@ impl Products<'_> {
             Some(Op::Cast(from)) => self.source(lets, *from),
             _ => self.kernel.vals[val],
         }
-    }
-
-    /// Whether what a value is computed from depends on a variable.
-    fn varies(&self, lets: &HashMap<Val, Op>, val: Val, var: Sym) -> bool {
-        let Some(op) = lets.get(&val) else { return false };
-        let mut varies = false;
-        op.each_part(&mut |part| {
-            varies |= match part {
-                litz_ir::kernel::Part::Access { index, .. } => index.iter().any(|at| at.has_sym(var)),
-                litz_ir::kernel::Part::Val(from) => self.varies(lets, *from, var),
-                litz_ir::kernel::Part::Expr(e) => e.has_sym(var),
-                litz_ir::kernel::Part::Rel(rel) => rel.lhs.has_sym(var) || rel.rhs.has_sym(var),
-            }
-        });
-        varies
     }
 
     /// Memory for a fragment, under a name that nothing else has: of so many elements a lane, those of one behind each other.

@@ -4,6 +4,7 @@
 //! a second backend inherits it, and the reference device runs what it says. A pass that has run changes nothing when it
 //! runs again.
 
+pub mod checked;
 pub mod clean;
 pub mod contract;
 pub mod copies;
@@ -48,6 +49,7 @@ pub const PASSES: &[Pass] = &[
     interleave::PASS,
     sync::PASS,
     fragments::PASS,
+    checked::PASS,
 ];
 
 /// What realization ends with, in order: after it a kernel has no dead statements, flat memories and registers that have constant indices;

@@ -5,7 +5,7 @@
 use crate::axes::fresh;
 use crate::context::Cx;
 use litz_analysis::access::substitute;
-use litz_ir::loops::{Axis, Buf, BufKind};
+use litz_ir::loops::{Axis, Buf, BufKind, InstOp, Stmt};
 use litz_ir::schedule::{Holds, Layout, Leaf, Local, LocalSpace, Part, Tree};
 use litz_sym::{Expr, Sym};
 
@@ -24,12 +24,21 @@ pub struct Staged {
 }
 
 impl Staged {
-    /// A buffer that is read at `index`, in terms of a kernel's axes. None where no dimension goes along one of these two axes alone, or where
-    /// nobody knew what is copied, as the buffer has several contents.
+    /// A buffer that is read at `index`, in terms of a kernel's axes. None where no dimension goes along one of these two axes alone, where
+    /// nobody knew what is copied, as the buffer has several contents, or where data says which element it is.
     pub fn of(cx: &Cx<'_>, buf: Buf, index: Vec<Expr>, axes: [Axis; 2]) -> Option<Staged> {
         let (loops, deps) = (cx.loops, cx.deps);
         let writers = deps.users[buf].iter().filter(|&&user| deps.stmts[user].writes.contains(&buf)).count();
         if writers + usize::from(loops.bufs[buf].kind != BufKind::Temp) != 1 {
+            return None;
+        }
+        let binds = loops
+            .stmts
+            .iter()
+            .flat_map(Stmt::nests)
+            .flat_map(|nest| &nest.body)
+            .filter_map(|inst| if let InstOp::Bind { sym, .. } = inst.op { Some(sym) } else { None });
+        if binds.into_iter().any(|sym| index.iter().any(|at| at.has_sym(sym))) {
             return None;
         }
         let along = |axis: Axis| {
@@ -49,17 +58,20 @@ impl Staged {
         Some(Staged { buf, name, index, axes, along })
     }
 
+    /// Whether both axes count the elements of their dimensions from the first one on.
+    pub fn begins_at_zero(&self) -> bool {
+        let start = |at: usize| self.index[self.along[at]].replace(self.axes[at].var, Expr::zero());
+        start(0).is_zero() && start(1).is_zero()
+    }
+
     /// The memory, for blocks of so many points along the axes. In rows of whole units of so many bytes these change places, so that those
     /// below each other are in different banks.
     pub fn local(&self, cx: &Cx<'_>, unit: u32, points: [i64; 2]) -> Tree {
         let data = &cx.loops.bufs[self.buf];
         let holds = Holds::Copy { name: self.name.clone(), of: data.name.clone() };
-        // Rows are those of the last dimension, and no longer than what there is.
+        // Rows are those of the last dimension.
         let last = data.sizes.len().saturating_sub(1);
-        let row = self.along.iter().position(|&dim| dim == last).map_or(1, |at| {
-            let all = self.axes[at].extent.as_int().unwrap_or(points[at]);
-            points[at].min(all)
-        });
+        let row = self.along.iter().position(|&dim| dim == last).map_or(1, |at| points[at]);
         let is_regular = row * data.dtype.size() as i64 % i64::from(unit) == 0;
         let layout = if is_regular { Layout::Swizzled(unit) } else { Layout::Dense };
         Tree::Local(Local { holds, space: LocalSpace::Shared, layout })

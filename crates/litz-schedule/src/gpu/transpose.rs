@@ -17,7 +17,7 @@ use crate::group::Group;
 use crate::join::own_axes;
 use crate::nest;
 use litz_analysis::access::{Stride, bound_places, stride, substitute};
-use litz_ir::loops::{Axis, InstOp};
+use litz_ir::loops::{Axis, Buf, InstOp};
 use litz_ir::schedule::{KernelPlan, LoopKind, Tree};
 use litz_ir::target::Level;
 use litz_sym::{Expr, Sym};
@@ -47,6 +47,7 @@ pub fn across(cx: &Cx<'_>, group: &Group, grid: &[Axis], values: &[(Sym, Expr)])
     }
     let is_long = |axis: Axis| size(&cx.loops.facts, axis.extent) >= SIDE / 2;
     let (mut found, mut staged): (Option<Axis>, Vec<Staged>) = (None, Vec::new());
+    let mut in_place: Vec<Buf> = Vec::new();
     for member in &group.members {
         let own = nest(cx.loops, member.stmt);
         if own.accumulates() || own_axes(own, member).next().is_some() {
@@ -57,6 +58,7 @@ pub fn across(cx: &Cx<'_>, group: &Group, grid: &[Axis], values: &[(Sym, Expr)])
             let place = facts.simplify(substitute(place, values));
             let is_across = |axis: &&Axis| stride(place, axis.var) == Stride::Unit;
             if matches!(stride(place, lane.var), Stride::Unit | Stride::Zero) {
+                in_place.push(access.buf);
                 continue;
             }
             let axis =
@@ -69,7 +71,8 @@ pub fn across(cx: &Cx<'_>, group: &Group, grid: &[Axis], values: &[(Sym, Expr)])
                 matches!(&own.body[access.at].op, InstOp::Load { guard, .. } if !guard.is_empty());
             let bound = |at: Expr| facts.simplify(substitute(substitute(at, &member.bind), values));
             let index = access.index.iter().map(|&at| bound(at)).collect();
-            let copy = Staged::of(cx, access.buf, index, [lane, axis]).filter(|_| !is_guarded)?;
+            let copy = Staged::of(cx, access.buf, index, [lane, axis]);
+            let copy = copy.filter(|copy| !is_guarded && copy.begins_at_zero())?;
             match staged.iter().find(|other| other.buf == copy.buf) {
                 None => staged.push(copy),
                 // A read of a buffer that has two copies could be of either.
@@ -78,7 +81,9 @@ pub fn across(cx: &Cx<'_>, group: &Group, grid: &[Axis], values: &[(Sym, Expr)])
             }
         }
     }
-    found.filter(|_| is_long(lane)).map(|axis| Across { axis, staged })
+    // Where there is a copy of a buffer, all reads of it are of that.
+    let is_both = staged.iter().any(|copy| in_place.contains(&copy.buf));
+    found.filter(|_| is_long(lane) && !is_both).map(|axis| Across { axis, staged })
 }
 
 /// Plans the kernel: `leaves` run at each point of the `grid`.

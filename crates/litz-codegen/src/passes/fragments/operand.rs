@@ -82,24 +82,9 @@ impl Products<'_> {
             }
         }
         let mut syms = Vec::new();
-        self.each_sym(sum, val, &mut |sym| syms.push(sym));
+        sum.each_sym(val, true, &mut |sym| syms.push(sym));
         guard.iter().for_each(|rel| syms.extend([rel.lhs, rel.rhs].into_iter().flat_map(Expr::syms)));
         Ok(Operand { side, axes: [*across, *point], other: other.var, val, guard, syms })
-    }
-
-    fn each_sym(&self, sum: &Sum, val: Val, f: &mut dyn FnMut(Sym)) {
-        let Some(op) = sum.lets.get(&val) else { return };
-        op.each_part(&mut |part| match part {
-            Part::Access { index, guard, .. } => {
-                index.iter().for_each(|at| at.syms().into_iter().for_each(&mut *f));
-                guard
-                    .iter()
-                    .for_each(|rel| rel.lhs.syms().into_iter().chain(rel.rhs.syms()).for_each(&mut *f));
-            }
-            Part::Val(from) => self.each_sym(sum, *from, f),
-            Part::Expr(e) => e.syms().into_iter().for_each(&mut *f),
-            Part::Rel(rel) => rel.lhs.syms().into_iter().chain(rel.rhs.syms()).for_each(&mut *f),
-        });
     }
 
     /// Loads an operand in the loops that it depends on: the fragment of one iteration of these.
@@ -225,6 +210,26 @@ impl Products<'_> {
         around(LoopKind::Level(Level::Lane.into()), l, i64::from(Gpu::LANES), body)
     }
 
+    /// As [`Products::copy_of`], of an index that is checked: not under conditions of the other operand's sides, where it does not matter.
+    fn index_of(
+        &mut self,
+        operand: &Operand,
+        (sum, val): (&Sum, Val),
+        here: &dyn Fn(Expr) -> Expr,
+        made: &mut HashMap<Val, Val>,
+        out: &mut Vec<Stmt>,
+    ) -> Val {
+        let Some((rel, taken)) = sum.choice(val) else {
+            return self.copy_of(operand, (sum, val), here, made, out);
+        };
+        let own = self.index_of(operand, (sum, taken), here, made, out);
+        if !operand.is_of_other(&rel) {
+            made.insert(taken, own);
+            return self.copy_of(operand, (sum, val), here, made, out);
+        }
+        own
+    }
+
     /// What a value is computed from, once more, in terms of a lane's own place.
     fn copy_of(
         &mut self,
@@ -258,6 +263,29 @@ impl Products<'_> {
                 *other = Scalar::zero(self.kernel.vals[val]);
             }
         }
+        let mut syms = Vec::new();
+        op.each_part(&mut |part| match part {
+            Part::Access { index, guard, .. } => {
+                syms.extend(index.iter().flat_map(|at| at.syms()));
+                syms.extend(guard.iter().flat_map(|rel| [rel.lhs.syms(), rel.rhs.syms()].concat()));
+            }
+            Part::Expr(e) => syms.extend(e.syms()),
+            Part::Rel(rel) => syms.extend([rel.lhs.syms(), rel.rhs.syms()].concat()),
+            Part::Val(_) => {}
+        });
+        // Indices that are checked are checked once more, under names of their own.
+        let mut checked: HashMap<Sym, Expr> = HashMap::new();
+        for sym in syms {
+            let Some(&(value, extent, check)) = sum.binds.get(&sym).filter(|_| !checked.contains_key(&sym))
+            else {
+                continue;
+            };
+            let value = self.index_of(operand, (sum, value), here, made, out);
+            let own = Sym::new(&format!("{sym}_{}", operand.side.name()));
+            out.push(Stmt::Act(Act::Bind { sym: own, value, extent: here(extent), check }));
+            checked.insert(sym, Expr::sym(own));
+        }
+        let here = |e: Expr| here(e.subst(&|sym| checked.get(&sym).copied()));
         op.each_part_mut(&mut |part| match part {
             PartMut::Access { index, guard, .. } => {
                 index.iter_mut().for_each(|at| *at = here(*at));

@@ -104,8 +104,7 @@ fn operand(problem: &Problem<'_>, buf: Buf, index: &[Expr]) -> Option<Operand> {
     let is_cut = |at: usize| {
         let offset = staged.index[staged.along[at]].replace(axes[at].var, Expr::zero());
         let counted = problem.values.iter().filter(|value| value.1.has_sym(axes[at].var)).count();
-        (offset.as_int().is_none() || counted > 1)
-            && !facts.simplify(axes[at].extent.modulo(most[at])).is_zero()
+        (!offset.is_zero() || counted > 1) && !facts.simplify(axes[at].extent.modulo(most[at])).is_zero()
     };
     if is_cut(0) || is_cut(1) {
         return None;

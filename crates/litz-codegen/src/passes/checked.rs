@@ -3,11 +3,25 @@
 //! Native code does not check its accesses, so that the verifier of kernels wants each of them proved. What ranges of sizes
 //! do not prove, guards may, which the kernel then names and each launch checks. What neither proves is checked while the
 //! kernel runs, as indices that come from data are: a failure ends the call.
+//!
+//! Realization ends with it, by what is known of the program. A backend that spreads accesses over threads lists it again behind that.
 
+use super::Pass;
 use litz_ir::kernel::{Act, Kernel, Mem, Op, Space, Stmt, Val};
+use litz_ir::target::Target;
 use litz_ir::verify::reach::{Escape, escapes};
-use litz_ir::{Dtype, Scalar, ScalarOp};
+use litz_ir::{Diag, Dtype, Scalar, ScalarOp};
 use litz_sym::{Expr, Facts, Rel, Sym};
+
+/// The pass.
+pub const PASS: Pass = Pass { name: "checked", run };
+
+/// As [`check`], by what the kernel itself knows.
+fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
+    let facts = kernel.facts.clone();
+    check(kernel, &facts);
+    Ok(())
+}
 
 /// Makes the kernel one of which the verifier knows that it stays inside of its memory; `facts` are those of the program.
 pub fn check(kernel: &mut Kernel, facts: &Facts) {
@@ -68,7 +82,7 @@ impl Checker<'_> {
     /// Checks the coordinates of an access that may be outside. Registers have no addresses, and the verifier says what
     /// is wrong with them.
     fn check(&mut self, mem: Mem, index: &mut [Expr], guard: &mut Vec<Rel>, out: &mut Vec<Stmt>) {
-        if self.kernel.mems[mem].space == Space::Register {
+        if matches!(self.kernel.mems[mem].space, Space::Register | Space::Own) {
             return;
         }
         let happens = guard.clone();
