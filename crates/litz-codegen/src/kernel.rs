@@ -222,14 +222,8 @@ impl<'a> Builder<'a> {
 
     /// Memory of this kernel alone, under a name that nothing else has.
     fn local(&mut self, name: &str, dtype: Dtype, sizes: Vec<Expr>, space: Space) -> Mem {
-        let taken = |n: &str| self.kernel.mems.values().any(|m| m.name == n);
-        let mut unique = name.to_owned();
-        let mut n = 1;
-        while taken(&unique) {
-            unique = format!("{name}_{n}");
-            n += 1;
-        }
-        self.kernel.mems.push(MemData::dense(unique, dtype, sizes, space))
+        let name = self.kernel.free_memory_name(name);
+        self.kernel.mems.push(MemData::dense(name, dtype, sizes, space))
     }
 
     fn value(&mut self, ty: Dtype) -> Val {

@@ -271,6 +271,13 @@ impl Kernel {
             true => Blocks::Many,
         }
     }
+    /// `name`, or where a memory has it, with the first number behind it that none has.
+    pub fn free_memory_name(&self, name: &str) -> String {
+        let is_taken = |name: &str| self.mems.values().any(|mem| mem.name == name);
+        let numbered = (1..).map(|number| format!("{name}_{number}"));
+        let mut names = std::iter::once(name.to_owned()).chain(numbered);
+        names.find(|name| !is_taken(name)).expect("invariant: there are more numbers than memories")
+    }
     /// Number of grid points.
     pub fn points(&self) -> Expr {
         self.grid.iter().fold(Expr::one(), |n, a| n * a.extent)

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! An operand that lies in rows of 16 bytes in shared memory is loaded by all lanes together. Of any other one each lane computes its own
-//! elements, whatever that takes: guards, memory that others see, values of an own. Operands are loaded ahead of the written-out loops that
+//! elements, whatever that takes: guards, memory that others see, values that are computed first. Operands are loaded ahead of the written-out loops that
 //! repeat them: those of `n` rows and `m` columns of instructions once each, not `n*m` times.
 //!
 //! Points past the ends of rows and columns are multiplied as well, into sums that nobody reads. Those past the end of the reduced points
@@ -319,14 +319,7 @@ impl Products<'_> {
 
     /// Memory for a fragment, under a name that nothing else has: of so many elements a lane, those of one behind each other.
     fn memory(&mut self, of: Mem, side: Side, dtype: Dtype, elements: Expr) -> Mem {
-        let base = format!("{}_{}", self.kernel.mems[of].name, side.name());
-        let is_taken = |name: &str| self.kernel.mems.values().any(|mem| mem.name == name);
-        let mut name = base.clone();
-        let mut number = 1;
-        while is_taken(&name) {
-            name = format!("{base}_{number}");
-            number += 1;
-        }
+        let name = self.kernel.free_memory_name(&format!("{}_{}", self.kernel.mems[of].name, side.name()));
         let extent = elements * i64::from(Gpu::LANES);
         self.kernel.mems.push(MemData::flat(name, dtype, extent, Space::Register))
     }
