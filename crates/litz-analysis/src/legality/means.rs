@@ -15,7 +15,7 @@ use litz_ir::loops::{Axis, Buf, InstOp, Nest, Stmt, Val};
 use litz_ir::scalar::ReduceOp;
 use litz_ir::schedule::{Layout, Leaf, LocalSpace, LoopKind, Means, Part};
 use litz_ir::target::{Gpu, Instruction, Level, Target};
-use litz_sym::{Expr, Rel};
+use litz_sym::{Expr, Rel, Sym};
 
 /// Elements of a box along a dimension, at most.
 const MOST_ELEMENTS: i64 = 256;
@@ -50,8 +50,7 @@ impl Verifier<'_> {
         let is_register = sums.is_none_or(|space| space == LocalSpace::Register);
         self.report.check(is_register, "no-instruction", message);
         let shape: Vec<Option<i64>> = found.iter().map(|axis| axis.extent.as_int()).collect();
-        let operands = operands(nest);
-        let types: Vec<Dtype> = operands.iter().map(|(buf, _)| self.loops.bufs[*buf].dtype).collect();
+        let types: Vec<Dtype> = operands(nest).iter().map(|&(_, buf)| self.loops.bufs[buf].dtype).collect();
         let level = self.path.iter().rev().find_map(level_of).map_or(Level::Grid, |level| level.0.level);
         let by = match (&shape[..], &types[..]) {
             ([Some(rows), Some(columns), Some(depth)], [dtype, others @ ..]) => {
@@ -85,9 +84,9 @@ impl Verifier<'_> {
             for place in places {
                 let found = instruction_loops(&place.path);
                 let &[rows, columns, _] = &found[..] else { continue };
-                for element in operands(nest) {
-                    if let Some(why) = self.no_operand((nest, place), [rows, columns], element) {
-                        let name = &self.loops.bufs[element.0].name;
+                for (load, buf) in operands(nest) {
+                    if let Some(why) = self.no_operand((nest, place), [rows, columns], (load, buf)) {
+                        let name = &self.loops.bufs[buf].name;
                         problems.push((format!("`{}`: operand `{name}` {why}", nest.name), place.site()));
                     }
                 }
@@ -103,11 +102,15 @@ impl Verifier<'_> {
         &self,
         (nest, place): (&Nest, &Occurrence),
         sides: [&Around; 2],
-        (buf, index): (Buf, &[Expr]),
+        (load, buf): (usize, Buf),
     ) -> Option<&'static str> {
+        let mut varying = HashSet::new();
+        each_sym(nest, load, &mut |sym| {
+            varying.insert(sym);
+        });
         let [is_left, is_right] = sides.map(|side| {
             let mut along = place.bind.iter().filter(|bind| bind.1.has_sym(side.axis.var));
-            along.any(|bind| index.iter().any(|at| at.has_sym(bind.0)))
+            along.any(|bind| varying.contains(&bind.0))
         });
         if is_left == is_right {
             return Some("has neither rows nor columns alone");
@@ -139,7 +142,7 @@ impl Verifier<'_> {
             };
             for place in places.iter().filter(is_one) {
                 let declared =
-                    operands(nest).into_iter().filter_map(|(buf, _)| self.held(nest, place, buf).1);
+                    operands(nest).into_iter().filter_map(|(_, buf)| self.held(nest, place, buf).1);
                 found.extend(declared.map(|declared| declared.number));
             }
         }
@@ -292,15 +295,30 @@ struct Copied {
     index: Vec<Expr>,
 }
 
-/// What the update of a nest loads, with the element in terms of its axes.
-fn operands(nest: &Nest) -> Vec<(Buf, &[Expr])> {
+/// What the update of a nest loads: the numbers of the instructions, and the buffers.
+fn operands(nest: &Nest) -> Vec<(usize, Buf)> {
     let parts = parts_of(nest);
-    let updates = nest.body.iter().zip(&parts).filter(|(_, parts)| parts[..] == [Part::Update]);
-    let loads = updates.filter_map(|(inst, _)| match inst.op.element() {
-        Some(element) if !matches!(inst.op, InstOp::Store { .. }) => Some(element),
-        _ => None,
+    let insts = nest.body.iter().zip(&parts).enumerate();
+    let loads = insts.filter(|(_, (_, parts))| parts[..] == [Part::Update]).filter_map(|(at, (inst, _))| {
+        if let InstOp::Load { buf, .. } = inst.op { Some((at, buf)) } else { None }
     });
     loads.collect()
+}
+
+/// Calls `f` with the variables on which it depends what an instruction of a nest gives: those of its indices and guards, of the values that
+/// it takes, and of indices that are values.
+fn each_sym(nest: &Nest, at: usize, f: &mut dyn FnMut(Sym)) {
+    let op = &nest.body[at].op;
+    op.operands().into_iter().for_each(|value| each_sym(nest, value.index(), f));
+    for sym in op.exprs().into_iter().flat_map(Expr::syms) {
+        let bound = nest.body[..at]
+            .iter()
+            .position(|inst| matches!(inst.op, InstOp::Bind { sym: own, .. } if own == sym));
+        match bound {
+            Some(bound) => each_sym(nest, bound, f),
+            None => f(sym),
+        }
+    }
 }
 
 /// How many elements these loops count along a coordinate, one after another. None where they do not.

@@ -1,8 +1,8 @@
 //! Checks that a pipelined loop begins with copies which can be made ahead of it, in the background.
 //!
 //! What the loop begins with, up to the first tree that does something else, is started some iterations early. So it copies elements as they
-//! are, to shared memory that nothing outside of the loop touches and nothing behind the copies stores to, and what it copies the loop
-//! does not change.
+//! are, to shared memory that nothing outside of the loop touches, that one of the copies alone stores to and nothing behind them, and
+//! what it copies the loop does not change.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -65,13 +65,20 @@ impl<'a> Verifier<'a> {
                     .to_owned(),
             );
         }
-        let end = copies.iter().map(Vec::len).sum::<usize>() + found.leaves.start;
-        let again = copies.iter().flatten().find(|&&number| {
+        let copied: Vec<usize> = copies.iter().flatten().copied().collect();
+        let name = |number: usize| self.locals[number].0.buffer().unwrap_or_default();
+        // Copies in the background are under way side by side: nothing orders two of them that store to one element.
+        if let Some((_, &number)) =
+            copied.iter().enumerate().find(|&(at, number)| copied[..at].contains(number))
+        {
+            return Some(format!("a pipeline copies ahead to `{}` twice", name(number)));
+        }
+        let end = copied.len() + found.leaves.start;
+        let again = copied.iter().find(|&&number| {
             self.uses_of_buffer(number)
                 .iter()
                 .any(|used| used.is_store() && used.leaf().is_some_and(|leaf| leaf >= end))
         });
-        let name = |number: usize| self.locals[number].0.buffer().unwrap_or_default();
         again.map(|&number| format!("a pipeline stores to `{}`, which it copies ahead", name(number)))
     }
 
