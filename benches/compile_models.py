@@ -14,6 +14,7 @@ import argparse
 import copy
 import functools
 import importlib.util
+import itertools
 import json
 import pathlib
 import signal
@@ -34,9 +35,13 @@ from compile_opinfo import Wrong, compare, left, reason
 # Seconds that a model may take.
 TIME_LIMIT = 1800
 
-# Further runs of eager mode, and of Litz, that say how far roundings get in three steps: a few, and where these leave doubts as many more as
-# find what happens in one of ten. A rounding decides on which side of a kink an activation is.
-TWINS = (4, 24)
+# Further runs of each, twins, that say how far roundings get in three steps: none, a few, and where these leave doubts as many more as find what
+# happens in one of ten. A rounding decides on which side of a kink an activation is.
+TWINS = (0, 4, 24)
+
+# Beside whom parameters are judged. PyTorch's tracing changes what some models learn, whoever runs their graphs: a gradient that eager mode leaves
+# out is one of zeros, for which weights decay; NumPy's random numbers are others; kernels with faults get other strides.
+PEERS = (None, "aot_eager")
 
 
 def made(registered):
@@ -160,19 +165,6 @@ def agreeing(runs, eager, wider, twins) -> int:
     return fewest
 
 
-def by_twins(ours, eager, wider, twin_of_eager, twin_of_ours) -> str:
-    """Holds our results against those of eager's twins; says how many of our runs agree at least."""
-    twins, runs = [], [ours]
-    for count in TWINS:
-        twins += [twin_of_eager(seed) for seed in range(len(twins), count)]
-        runs += [twin_of_ours(seed) for seed in range(len(runs) - 1, count)]
-        try:
-            return f"by twins: {agreeing(runs, eager, wider, twins)} of {len(runs)} runs"
-        except Wrong as error:
-            wrong = error
-    raise wrong
-
-
 OPTIMIZERS = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9),
     # Of a gradient near 0 AdamW takes the sign: a large eps keeps rounding errors small.
@@ -181,42 +173,38 @@ OPTIMIZERS = {
 
 
 class Training:
-    """Trains a model, or a twin of it, with one optimizer: by eager mode (None), by `aot_eager` or by Litz."""
+    """Trains a model, and twins of it, with one optimizer: by eager mode (None), by `aot_eager` or by Litz."""
 
     def __init__(self, module, optimizer, args, kwargs):
         self.module, self.optimizer, self.args, self.kwargs = module, optimizer, args, kwargs
         self.known = {}
 
     def parameters(self, backend, seed=None):
-        module = self.module if seed is None else moved(self.module, seed)
-        return trained(module, backend, self.optimizer, self.args, self.kwargs)
+        """Those of the model, or of the twin of a seed."""
+        if (backend, seed) not in self.known:
+            module = self.module if seed is None else moved(self.module, seed)
+            self.known[backend, seed] = trained(module, backend, self.optimizer, self.args, self.kwargs)
+        return self.known[backend, seed]
 
-    def of(self, peer):
-        """A peer's parameters, and those in f64 where it has them."""
-        if peer not in self.known:
-            theirs, inputs = self.parameters(peer), tree_map(wide, (self.args, self.kwargs))
+    def wider(self, backend):
+        """Those of the model in f64, where it has them."""
+        if (backend, "f64") not in self.known:
             try:
-                wider = trained(copy.deepcopy(self.module).double(), peer, self.optimizer, *inputs)
+                inputs = tree_map(wide, (self.args, self.kwargs))
+                self.known[backend, "f64"] = trained(copy.deepcopy(self.module).double(), backend, self.optimizer, *inputs)
             except Exception:
-                wider = None
-            self.known[peer] = theirs, wider
-        return self.known[peer]
+                self.known[backend, "f64"] = None
+        return self.known[backend, "f64"]
 
-    def agree(self, ours, backend, peer, is_by_twins) -> str:
-        """Raises `Wrong` where our parameters are not a peer's; says how they are."""
-        theirs, wider = self.of(peer)
-        if is_by_twins:
-            how = by_twins(ours, theirs, wider, *(functools.partial(self.parameters, by) for by in (peer, backend)))
-        else:
-            compare(ours, theirs, wider, False)
-            how = "by the contract"
-        return f"{how}, beside {peer or 'eager'}"
-
-
-# Beside whom parameters are judged, and whether twins tell. PyTorch's tracing changes what some models learn, whoever runs their graphs: a
-# gradient that eager mode leaves out is one of zeros, for which weights decay; NumPy's random numbers are others; kernels with faults get
-# other strides.
-JUDGES = [(peer, is_by_twins) for is_by_twins in (False, True) for peer in (None, "aot_eager")]
+    def agree(self, backend, peer, count) -> str:
+        """Raises `Wrong` where a backend's parameters are not a peer's, as far as some twins of both tell; says how they are."""
+        theirs, wider = self.parameters(peer), self.wider(peer)
+        if count == 0:
+            compare(self.parameters(backend), theirs, wider, False)
+            return f"by the contract, beside {peer or 'eager'}"
+        runs = [self.parameters(backend, seed) for seed in (None, *range(count))]
+        right = agreeing(runs, theirs, wider, [self.parameters(peer, seed) for seed in range(count)])
+        return f"by twins: {right} of {len(runs)} runs, beside {peer or 'eager'}"
 
 
 def train(module, args, kwargs, given) -> dict:
@@ -228,17 +216,19 @@ def train(module, args, kwargs, given) -> dict:
     for name, optimizer in OPTIMIZERS.items():
         training, failures = Training(module, optimizer, args, kwargs), []
         try:
-            training.of(None)
+            training.parameters(None)
         except Exception as error:
             return {"verdict": "excluded", "why": f"eager: {reason(error)}"}
         litz.counters.reset()
         try:
-            ours = training.parameters(backend)
+            training.parameters(backend)
             found[name] = told(litz.counters.stats())
-            for judge in JUDGES:
+            for count, peer in itertools.product(TWINS, PEERS):
                 try:
-                    found[name]["judged"] = training.agree(ours, backend, *judge)
+                    found[name]["judged"] = training.agree(backend, peer, count)
                     break
+                except TimeoutError:
+                    raise
                 except Exception as error:
                     failures.append(error)
             else:
