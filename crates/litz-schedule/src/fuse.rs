@@ -6,7 +6,7 @@
 //! everything it depends on is in that kernel or before, or in kernels that depend on nothing and move before it, joining never
 //! makes a cycle. Further rounds merge whole kernels that read the same data, whatever is between them in the program: those that go over
 //! rows with those that add up columns of the same (`sweep.rs`), which statements are kept apart for, then those over the same points.
-//! The result depends on nothing but the program.
+//! What would raise the memory of a call by more than it saves is worth stays apart (`pressure.rs`). The result depends on nothing but the program.
 
 use crate::FusionNote;
 use crate::context::Cx;
@@ -16,6 +16,7 @@ use crate::group::{Group, Member};
 use crate::heuristics::ReorderAxes;
 use crate::in_order::InOrder;
 use crate::no_fuse::NoFuse;
+use crate::pressure::Pressure;
 use crate::routine::Routine;
 use litz_ir::loops::{Span, Stmt};
 use std::cmp::Reverse;
@@ -37,6 +38,7 @@ pub fn fuse(
         is_early: Vec::new(),
         notes: Vec::new(),
         savings: Savings::new(loops, deps),
+        pressure: Pressure::default(),
         refused: HashMap::new(),
         is_apart: loops.stmts.iter().map(|stmt| apart.contains(stmt.name())).collect(),
         is_held_back: false,
@@ -75,6 +77,7 @@ struct Fuser<'a> {
     is_early: Vec<bool>,
     notes: Vec<FusionNote>,
     savings: Savings<'a>,
+    pressure: Pressure,
     /// Groups and statements that they refused, and why.
     refused: HashMap<(usize, usize), NoFuse>,
     /// For each statement, whether it is to begin a kernel.
@@ -126,13 +129,16 @@ impl Fuser<'_> {
                 Candidate { relation: Relation::Beside, overlap: ..LEAST_SHARED, .. } => Err(NoFuse::Score),
                 Candidate { group, relation, .. } => self.taken(group, s, relation),
             };
-            self.note(&candidate, s, verdict.as_ref().map(|_| ()).map_err(|why| *why));
+            let members = self.drafts[candidate.group].stmts();
+            let (verdict, growth) = self.weighed(verdict, &members, &[s], candidate.bytes);
+            self.note(&candidate, s, verdict.as_ref().map(|_| ()).map_err(|why| *why), growth);
             match verdict {
                 Ok(joined) => {
                     self.put(candidate.group, s, joined);
                     is_placed = true;
                 }
-                Err(NoFuse::Score) => {}
+                // What memory their kernels need is known better when all have been formed.
+                Err(NoFuse::Score | NoFuse::Memory) => {}
                 Err(why) => drop(self.refused.insert((candidate.group, s), why)),
             }
         }
@@ -215,9 +221,33 @@ impl Fuser<'_> {
         }
     }
 
+    /// The kernel of the statements `a` and `b`, unless it needs too much memory for what it saves, and by how much that grows then.
+    fn weighed(
+        &mut self,
+        verdict: Result<Draft, NoFuse>,
+        a: &[usize],
+        b: &[usize],
+        saved: i64,
+    ) -> (Result<Draft, NoFuse>, i64) {
+        if verdict.as_ref().map_or(true, |joined| joined.at_load) {
+            return (verdict, 0);
+        }
+        let (cx, drafts) = (self.cx, &self.drafts);
+        let kernels = || {
+            let formed = drafts.iter().filter(|draft| !draft.at_load && !draft.is_empty()).map(Draft::stmts);
+            let others = (self.group_of.len()..cx.loops.stmts.len()).filter(|&s| !cx.deps.stmts[s].at_load);
+            formed.chain(others.map(|s| vec![s])).collect()
+        };
+        match self.pressure.growth(cx, kernels, (a, b), saved) {
+            Some(growth) => (Err(NoFuse::Memory), growth),
+            None => (verdict, 0),
+        }
+    }
+
     /// Puts statement `s` into group `g`, which becomes `joined`.
     fn put(&mut self, g: usize, s: usize, joined: Draft) {
         self.drafts[g] = joined;
+        self.pressure.forget();
         self.group_of.push(g);
         for &p in &self.cx.deps.stmts[s].after {
             self.is_early[self.group_of[p]] |= self.group_of[p] > g;
@@ -225,7 +255,7 @@ impl Fuser<'_> {
     }
 
     /// Records what was decided about statement `s` and a group, by the last member that it depends on, or the first.
-    fn note(&mut self, candidate: &Candidate, s: usize, verdict: Result<(), NoFuse>) {
+    fn note(&mut self, candidate: &Candidate, s: usize, verdict: Result<(), NoFuse>, growth: i64) {
         let Candidate { group, relation, bytes, .. } = *candidate;
         let members = &self.drafts[group].group.members;
         let producer = match relation {
@@ -236,12 +266,25 @@ impl Fuser<'_> {
         };
         let producer = producer.unwrap_or(members[0].stmt);
         let is_at_call = !self.drafts[group].at_load && !self.cx.deps.stmts[s].at_load;
-        self.notes.push(FusionNote {
+        self.say(FusionNote {
             producer: self.cx.loops.stmts[producer].name().to_owned(),
             consumer: self.cx.loops.stmts[s].name().to_owned(),
             verdict,
             bytes: if is_at_call { bytes } else { 0 },
+            growth,
         });
+    }
+
+    /// Keeps a note. A consumer is left alone for memory once, and not any more when it is in a kernel with others.
+    fn say(&mut self, note: FusionNote) {
+        let is_of_memory = |note: &FusionNote| note.verdict == Err(NoFuse::Memory);
+        if is_of_memory(&note) && self.notes.iter().any(|n| is_of_memory(n) && n.consumer == note.consumer) {
+            return;
+        }
+        if note.verdict.is_ok() {
+            self.notes.retain(|other| !is_of_memory(other) || other.consumer != note.consumer);
+        }
+        self.notes.push(note);
     }
 
     /// Whether a group can run before any other that runs when it does: a load, or a call.
@@ -329,14 +372,18 @@ impl Fuser<'_> {
             pairs.iter().map(|pair| (bytes(pair), pair.0, pair.1)).collect();
         pairs.sort_by_key(|&(bytes, rows, sums)| (Reverse(bytes), rows.abs_diff(sums)));
         for (bytes, rows, sums) in pairs {
-            let (first, second) = (&self.drafts[rows], &self.drafts[sums]);
-            let Ok(group) = self.machine.sweep(self.cx, first, second, bytes) else { continue };
-            if self.has_between(rows, sums) {
+            let (first, second) = (self.drafts[rows].clone(), self.drafts[sums].clone());
+            let swept = self.machine.sweep(self.cx, &first, &second, bytes);
+            if swept.is_err() || self.has_between(rows, sums) {
                 continue;
             }
             let name = |g: &Draft| self.cx.loops.stmts[g.group.members[0].stmt].name().to_owned();
-            let (producer, consumer) = (name(first), name(second));
-            self.notes.push(FusionNote { producer, consumer, verdict: Ok(()), bytes });
+            let (producer, consumer) = (name(&first), name(&second));
+            let (swept, growth) = self.weighed(swept, &first.stmts(), &second.stmts(), bytes);
+            let verdict = swept.as_ref().map(|_| ()).map_err(|why| *why);
+            self.say(FusionNote { producer, consumer, verdict, bytes, growth });
+            let Ok(group) = swept else { continue };
+            self.pressure.forget();
             group.group.members.iter().for_each(|member| self.group_of[member.stmt] = rows);
             self.drafts[rows] = group;
             self.drafts[sums].group.members.clear();
@@ -360,7 +407,12 @@ impl Fuser<'_> {
             let bytes = self.savings.of(&self.drafts[p].stmts(), &self.drafts[g].stmts());
             self.notes.retain(|note| note.producer != producer || note.consumer != consumer);
             let (producer, consumer) = (producer.to_owned(), consumer.to_owned());
-            self.notes.push(FusionNote { producer, consumer, verdict: Ok(()), bytes });
+            let (a, b) = (self.drafts[p].stmts(), self.drafts[g].stmts());
+            let (joined, growth) = self.weighed(Ok(joined), &a, &b, bytes);
+            let verdict = joined.as_ref().map(|_| ()).map_err(|why| *why);
+            self.say(FusionNote { producer, consumer, verdict, bytes, growth });
+            let Ok(joined) = joined else { continue };
+            self.pressure.forget();
             joined.family.packing().into_iter().for_each(|stmt| self.group_of[stmt] = g);
             self.drafts[g] = joined;
             self.drafts[p].group.members.clear();
@@ -388,15 +440,18 @@ impl Fuser<'_> {
                 self.is_held_back = true;
                 continue;
             }
+            let both = [a, b].map(|g| self.drafts[g].stmts());
+            let (verdict, growth) = self.weighed(verdict, &both[0], &both[1], bytes);
             // Why kernels differ in shape was said when one refused the other's first statement.
-            if verdict.is_ok() || beside != Relation::Aligned {
+            if beside != Relation::Aligned || matches!(verdict, Ok(_) | Err(NoFuse::Memory)) {
                 let first =
                     |g: usize| self.cx.loops.stmts[self.drafts[g].group.members[0].stmt].name().to_owned();
-                self.notes.push(FusionNote {
+                self.say(FusionNote {
                     producer: first(a),
                     consumer: first(b),
                     verdict: verdict.as_ref().map(|_| ()).map_err(|why| *why),
                     bytes,
+                    growth,
                 });
             }
             match verdict {
@@ -404,6 +459,7 @@ impl Fuser<'_> {
                     group.group.members.iter().for_each(|member| self.group_of[member.stmt] = a);
                     self.drafts[a] = group;
                     self.drafts[b].group.members.clear();
+                    self.pressure.forget();
                 }
                 Err(why) => drop(self.refused.insert((a, self.drafts[b].group.members[0].stmt), why)),
             }

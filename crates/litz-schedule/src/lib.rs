@@ -26,6 +26,7 @@ mod memory;
 mod nests;
 mod no_fuse;
 mod order;
+mod pressure;
 mod region;
 mod remainders;
 mod reuse;
@@ -66,6 +67,9 @@ pub struct FusionNote {
     /// Bytes that a call neither stores nor loads where the consumer shares the kernel that the producer is in, by hints of
     /// sizes; see [`cost::Savings::of`].
     pub bytes: i64,
+    /// Where memory is why they do not share one, bytes by which that in use at once would grow; else 0. There is one such note for each
+    /// consumer, however many kernels it could have shared.
+    pub growth: i64,
 }
 
 /// A schedule and how it came about.

@@ -47,6 +47,8 @@ pub enum NoFuse {
     Score,
     /// The kernel has as many statements as one may have.
     Members,
+    /// More memory would be in use at once than what they would save is worth.
+    Memory,
 }
 
 impl NoFuse {
@@ -74,6 +76,7 @@ impl NoFuse {
             NoFuse::OtherShape => "other-shape",
             NoFuse::Score => "score",
             NoFuse::Members => "members",
+            NoFuse::Memory => "memory",
         }
     }
 
@@ -119,6 +122,9 @@ impl NoFuse {
                 "They share next to nothing, or another kernel that takes the statement shares more with it."
             }
             NoFuse::Members => "The kernel has as many statements as one may have.",
+            NoFuse::Memory => {
+                "What the one reads would wait for what the other reads: memory in use at once would grow by more than they save is worth."
+            }
         }
     }
 }
@@ -147,7 +153,8 @@ impl NoFuse {
             | NoFuse::Scatter
             | NoFuse::Unproved
             | NoFuse::Score
-            | NoFuse::Members => false,
+            | NoFuse::Members
+            | NoFuse::Memory => false,
         }
     }
 }

@@ -9,6 +9,7 @@
 use crate::Item;
 use crate::context::Cx;
 use crate::launches::{self, launches_of_lists};
+use crate::reuse::Pair;
 use litz_analysis::Dependences;
 use litz_ir::graph::{Device, Queue};
 use litz_ir::loops::{BufKind, Loops, Stmt};
@@ -34,7 +35,7 @@ struct Items {
 }
 
 /// Bytes by which the peak may grow for a launch that is saved: what memory moves in the few microseconds that a launch takes.
-const BYTES_OF_LAUNCH: i64 = 16 * 1024;
+pub const BYTES_OF_LAUNCH: i64 = 16 * 1024;
 
 /// All items in order: those at load as they come, then those of a call in the order that needs least memory. Symbolic
 /// sizes count by their examples; without one, the order stays.
@@ -47,7 +48,8 @@ pub fn ordered(cx: &Cx<'_>, all: Vec<Item>) -> Vec<Item> {
 fn order(cx: &Cx<'_>, all: &[Item]) -> Vec<usize> {
     let &Cx { loops, deps, .. } = cx;
     let (mut order, at_call): (Vec<usize>, Vec<usize>) = (0..all.len()).partition(|&at| all[at].at_load);
-    let items: Vec<&Item> = at_call.iter().map(|&at| &all[at]).collect();
+    let items: Vec<(&[usize], &[Pair])> =
+        at_call.iter().map(|&at| (&*all[at].stmts, &*all[at].overwrites)).collect();
     match items_of(loops, deps, &items) {
         Some(mut items) => {
             let lists = launches::lists(cx, all);
@@ -59,6 +61,14 @@ fn order(cx: &Cx<'_>, all: &[Item]) -> Vec<usize> {
         None => order.extend(at_call),
     }
     checks_first(loops, deps, all, &order)
+}
+
+/// Most bytes in use at once in the best of the orders tried, where kernels of a call run these statements each. None if the size of some
+/// buffer has no example.
+pub fn least_peak(cx: &Cx<'_>, kernels: &[Vec<usize>]) -> Option<i64> {
+    let kernels: Vec<(&[usize], &[Pair])> = kernels.iter().map(|stmts| (&**stmts, [].as_slice())).collect();
+    let items = items_of(cx.loops, cx.deps, &kernels)?;
+    Some(peak(&items, &least(&items)))
 }
 
 /// The queue on which a device captures an item.
@@ -100,15 +110,15 @@ fn checks_first(loops: &Loops, deps: &Dependences, all: &[Item], order: &[usize]
     sorted
 }
 
-/// None if the size of some buffer has no example.
-fn items_of(loops: &Loops, deps: &Dependences, all: &[&Item]) -> Option<Items> {
+/// What a simulation needs of kernels, their statements and what each may write over what. None if the size of some buffer has no example.
+fn items_of(loops: &Loops, deps: &Dependences, all: &[(&[usize], &[Pair])]) -> Option<Items> {
     let mut group_of: HashMap<usize, usize> = HashMap::new();
-    for (at, item) in all.iter().enumerate() {
-        group_of.extend(item.stmts.iter().map(|&stmt| (stmt, at)));
+    for (at, (stmts, _)) in all.iter().enumerate() {
+        group_of.extend(stmts.iter().map(|&stmt| (stmt, at)));
     }
     let mut items = Items::default();
     let mut known = HashMap::new();
-    for (at, Item { stmts, overwrites, .. }) in all.iter().enumerate() {
+    for (at, (stmts, overwrites)) in all.iter().enumerate() {
         let stmts = || stmts.iter().map(|&stmt| &deps.stmts[stmt]);
         let before = stmts().flat_map(|s| &s.after).filter_map(|s| group_of.get(s)).filter(|&&g| g != at);
         items.after.push(sorted(before.copied().collect()));
@@ -148,6 +158,8 @@ fn sorted(mut items: Vec<usize>) -> Vec<usize> {
 /// How to choose among items that wait for nothing.
 #[derive(Clone, Copy)]
 enum Policy {
+    /// The first.
+    First,
     /// The one that raises the peak least, then the one after which least is in use, then one that need not come last of
     /// those that read a buffer to write over it.
     LeastMemory,
@@ -161,10 +173,13 @@ enum Policy {
 
 /// The order of the smallest peak among those tried, or one that keeps lists together.
 fn best(items: &Items) -> Vec<usize> {
-    let given = (0..items.after.len()).collect();
-    let orders = [given, follow(items, Policy::LeastMemory), follow(items, Policy::DepthFirst)];
-    let least = orders.into_iter().min_by_key(|order: &Vec<usize>| peak(items, order)).unwrap_or_default();
-    fewer_captures(items, with_lists(items, least))
+    fewer_captures(items, with_lists(items, least(items)))
+}
+
+/// The order of the smallest peak among those tried.
+fn least(items: &Items) -> Vec<usize> {
+    let orders = [Policy::First, Policy::LeastMemory, Policy::DepthFirst].map(|policy| follow(items, policy));
+    orders.into_iter().min_by_key(|order| peak(items, order)).unwrap_or_default()
 }
 
 /// The given order, or one with fewer runs of items that are captured together, or are not, whose peak is less than a tenth higher.
@@ -230,6 +245,7 @@ fn follow(items: &Items, policy: Policy) -> Vec<usize> {
             let (made, freed) = memory.change(at);
             ((memory.used + made - memory.peak).max(0), made - freed, items.over[at].len(), at)
         }
+        Policy::First => (0, 0, 0, at),
         Policy::DepthFirst => (-(turn as i64), 0, 0, at),
         Policy::Captures { first } => {
             let own = items.captured[at];

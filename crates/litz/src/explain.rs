@@ -142,6 +142,11 @@ impl Verdict<'_> {
     pub fn bytes(&self) -> f64 {
         self.notes.iter().map(|note| note.bytes as f64).sum()
     }
+
+    /// Bytes by which the memory in use at once would grow, if all of these were in one kernel.
+    pub fn growth(&self) -> f64 {
+        self.notes.iter().map(|note| note.growth as f64).sum()
+    }
 }
 
 /// What was said of pairs, by what was said: what was fused first, then what costs most.

@@ -37,6 +37,24 @@ const REFUSALS: &[(NoFuse, &str)] = &[
          nest c from %y [i in 64] { %0: f32 = load t[i] %1: f32 = neg %0 store y[i] = %1 }
          return y",
     ),
+    // Both sums read z, 4 KiB, and the first would keep 4 MiB for the second.
+    (
+        NoFuse::Memory,
+        "buf x: f32[1024, 1024] = input
+         buf v: f32[1024, 1024] = input
+         buf z: f32[1024] = input
+         buf s: f32[1024, 1024] buf i: i64[1024, 1024] buf t: f32[1024, 1024] buf k: i64[1024, 1024]
+         buf a: f32[1024] buf y: f32[1024]
+         extern e from %s = sort(x) -> (s, i) ints(1, 1024, 1024, 0, 1)
+         nest p from %a [i in 1024 | j in 1024] {
+           %0: f32 = load s[i, j] %1: f32 = load z[j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store a[i] = %3
+         }
+         extern f from %t = sort(v) -> (t, k) ints(1, 1024, 1024, 0, 1)
+         nest c from %y [i in 1024 | j in 1024] {
+           %0: f32 = load t[i, j] %1: f32 = load z[j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store y[i] = %3
+         }
+         return a, y",
+    ),
     (
         NoFuse::LoadTime,
         "buf w: f32[64] = const \"w\"

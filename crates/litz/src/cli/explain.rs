@@ -14,7 +14,7 @@ use litz_ir::loops::{BufKind, Loops};
 use litz_ir::schedule::{KernelPlan, Schedule, ScheduleStep, Tree};
 use litz_passes::loops::in_place::{self, InPlaceNote, NotInPlace};
 use litz_passes::loops::updates;
-use litz_schedule::FusionNote;
+use litz_schedule::{FusionNote, NoFuse};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -185,16 +185,26 @@ fn fusion(notes: &[FusionNote], all: bool) -> String {
     let of = |is_refused: bool| -> f64 {
         verdicts.iter().filter(|verdict| verdict.reason.is_some() == is_refused).map(Verdict::bytes).sum()
     };
-    format!(
+    let mut text = format!(
         "{table}\nbytes that a call does not store and load for what was fused: {}; would not, for what was refused: {}\n",
         format::bytes(of(false)),
         format::bytes(of(true))
-    )
+    );
+    if let Some(verdict) = verdicts.iter().find(|verdict| verdict.reason == Some(NoFuse::Memory)) {
+        let (saved, growth) = (format::bytes(verdict.bytes()), format::bytes(verdict.growth()));
+        text += &format!("memory: {saved} would be saved by {growth} more in use at once\n");
+    }
+    text
 }
 
-/// `a -> b (1.5 KiB)`
+/// `a -> b (1.5 KiB)`, and `a -> b (1.5 KiB against 4.0 MiB)` where memory would grow by so much.
 fn pair(note: &FusionNote) -> String {
-    format!("{} -> {} ({})", note.producer, note.consumer, format::bytes(note.bytes as f64))
+    let bytes = format::bytes(note.bytes as f64);
+    let against = match note.growth {
+        0 => String::new(),
+        growth => format!(" against {}", format::bytes(growth as f64)),
+    };
+    format!("{} -> {} ({bytes}{against})", note.producer, note.consumer)
 }
 
 /// How many changed copies took the memory of their bases, and why the others did not, with the bytes that these copy; nothing
@@ -268,10 +278,9 @@ fn memory(loops: &Loops, schedule: &Schedule, all: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use litz_schedule::NoFuse;
 
     fn note(producer: &str, consumer: &str, verdict: Result<(), NoFuse>, bytes: i64) -> FusionNote {
-        FusionNote { producer: producer.to_owned(), consumer: consumer.to_owned(), verdict, bytes }
+        FusionNote { producer: producer.to_owned(), consumer: consumer.to_owned(), verdict, bytes, growth: 0 }
     }
 
     #[test]
