@@ -107,19 +107,20 @@ fn launches_are_of_one_device() {
     assert_eq!(launches(&outcome).iter().map(Vec::len).collect::<Vec<_>>(), [4, 2], "{}", outcome.schedule);
 }
 
-/// Ten sums and what is multiplied with them. The fifth product's other factor is what `factor` says, of the sum or product before.
-fn pairs(factor: &str) -> Loops {
+/// A list of ten sums and one of what is multiplied with them, of so many times 10 elements and more. The fifth product's other factor is
+/// what `factor` says, of the sum or product before.
+fn pairs(scale: usize, factor: &str) -> Loops {
     let [mut bufs, mut sums, mut products] = [const { String::new() }; 3];
     let mut results = Vec::new();
     for at in 0..10 {
-        let size = 10 + 3 * (at / 2);
+        let size = scale * (10 + 3 * (at / 2));
         let other = if at == 5 { factor.to_owned() } else { format!("w{at}[i]") };
         bufs += &format!(
             "buf x{at}: f32[{size}] = input buf w{at}: f32[{size}] = input buf s{at}: f32[{size}] buf y{at}: f32[{size}] "
         );
         let nest = |name: &str, loads: [&str; 2], op: &str, to: &str| {
             format!(
-                "nest {name} [i in {size}] {{ %0: f32 = load {} %1: f32 = load {}
+                "nest {name} from %{op}_of_list [i in {size}] {{ %0: f32 = load {} %1: f32 = load {}
                  %2: f32 = {op} %0, %1 store {to}[i] = %2 }} ",
                 loads[0], loads[1]
             )
@@ -135,20 +136,34 @@ fn pairs(factor: &str) -> Loops {
 /// SC-13: ten sums and the products of them are one launch of ten parts; where one waits for another's result, two.
 #[test]
 fn chains_of_elements_share_a_launch() {
-    let one = together(&pairs("w5[i]"), &target(), 10);
+    let one = together(&pairs(1, "w5[i]"), &target(), 10);
     let chains: Vec<String> = (0..10).flat_map(|at| [format!("a{at}"), format!("m{at}")]).collect();
     assert_eq!(launches(&one), [chains.iter().map(String::as_str).collect::<Vec<_>>()], "{}", one.schedule);
-    let two = together_but(&pairs("y4[-i + 15]"), &target(), 10, &["m5"]);
+    let two = together_but(&pairs(1, "y4[-i + 15]"), &target(), 10, &["m5"]);
     let launches = launches(&two);
     assert_eq!(launches.len(), 2, "{}", two.schedule);
     assert!(launches[0].contains(&"m4") && launches[1].contains(&"m5"), "{}", two.schedule);
+}
+
+/// SW-3: of two lists each element is a chain, and all of them are one launch, whatever the option says. Where one waits for another's result
+/// at points of other threads, they are two.
+#[test]
+fn lists_that_wait_for_an_element_are_two_launches() {
+    let of = |factor: &str| {
+        let outcome = together(&pairs(4000, factor), &target(), 1);
+        launches(&outcome).iter().map(|nests| nests.join(" ")).collect::<Vec<_>>()
+    };
+    let chains =
+        |range: std::ops::Range<usize>| range.map(|at| format!("a{at} m{at}")).collect::<Vec<_>>().join(" ");
+    assert_eq!(of("w5[i]"), [chains(0..10)]);
+    assert_eq!(of("y4[-i + 63999]"), [chains(0..5), chains(5..10)]);
 }
 
 /// A chain that can run in the kernel of what it waits for is in its part, and there is nothing to wait for.
 #[test]
 fn an_element_of_another_chain_joins_it() {
     for factor in ["y4[i]", "y4[-i + 15]"] {
-        let one = together(&pairs(factor), &target(), 10);
+        let one = together(&pairs(1, factor), &target(), 10);
         assert_eq!(launches(&one).len(), 1, "{}", one.schedule);
         assert_eq!(launches(&one)[0].len(), 20);
     }
