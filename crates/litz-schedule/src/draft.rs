@@ -91,7 +91,8 @@ impl Draft {
             return Err(NoFuse::Elsewhere);
         }
         let is_scatter = |stmt: usize| cx.deps.stmts[stmt].is_scatter;
-        if is_scatter(s) || self.group.members.iter().any(|member| is_scatter(member.stmt)) {
+        let has_scatter = is_scatter(s) || self.group.members.iter().any(|member| is_scatter(member.stmt));
+        if has_scatter && !self.family.takes_scatters() {
             return Err(NoFuse::Scatter);
         }
         if self.group.members.len() >= MOST_MEMBERS {
@@ -145,6 +146,11 @@ pub trait Family: Any + fmt::Debug + Send + Sync {
     /// Why kernels of the family take no statement at all, where they take none.
     fn closed(&self) -> Option<NoFuse> {
         None
+    }
+
+    /// Whether its kernels may have stores that combine, or that may meet, beside other statements.
+    fn takes_scatters(&self) -> bool {
+        false
     }
 
     /// A draft of the family with statement `s`, which is a nest that runs when the draft does.

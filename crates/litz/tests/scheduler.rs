@@ -1,4 +1,4 @@
-//! Checks what the scheduler weighs beside bytes: memory.
+//! Checks what the scheduler weighs beside bytes: memory, and the order of additions.
 
 use std::fmt::Write;
 use std::fs;
@@ -64,4 +64,28 @@ fn what_lives_anyway_keeps_no_kernels_apart() {
     assert!(text.starts_with("16 statements in 9 kernels and calls"), "{text}");
     assert!(text.contains("\nfused        7  28.0 KiB  "), "{text}");
     assert!(!text.contains("\nmemory   ") && !text.contains("more in use at once"), "{text}");
+}
+
+/// SW-6: two that add to one base by one index are one kernel, in blocks of the base, of which each gets all of the first before any of the
+/// second. `filetests/run/index/scattered_twice.litz` has what comes of the order.
+#[test]
+fn additions_to_one_base_share_a_kernel() {
+    let sizes = [("1000, 64", "5000, 64"), ("100000", "50000"), ("30", "50"), ("4, 8192", "100, 8192")];
+    for (base, index) in sizes {
+        let lines = format!(
+            "  %x: f32[{base}] = input
+  %i: i64[{index}] = input
+  %a: f32[{index}] = input
+  %b: f32[{index}] = input
+  %y: f32[{base}] = aten.scatter_add.default(%x, 0, %i, %a)
+  %z: f32[{base}] = aten.scatter_add.default(%y, 0, %i, %b)
+  return %z
+"
+        );
+        let text = explain(&lines, &[]);
+        assert!(text.starts_with("3 statements in 2 kernels and calls"), "{base}: {text}");
+        assert!(text.contains("; 0 kernels not proved"), "{base}: {text}");
+        let last = text.lines().find(|line| line.starts_with("k1 ")).expect("a second kernel");
+        assert!(last.ends_with(" n1 n3"), "{base}: {last}");
+    }
 }

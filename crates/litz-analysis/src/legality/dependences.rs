@@ -5,8 +5,8 @@
 //! both share it is. What is left to prove is that they never touch an element in different iterations: by the places in
 //! memory that both touch, in terms of the loops around each.
 //!
-//! One kind of shared loop needs no proof: that of a region around nests that the region repeats, since
-//! iteration after iteration is what the region asks for.
+//! Two kinds of shared loops need no proof: that of a region around nests that the region repeats, since
+//! iteration after iteration is what the region asks for, and one that counts the blocks that both store to.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,8 @@ impl<'a> Verifier<'a> {
                     let places = narrowed(one.place, other.place, &self.loops.facts);
                     let [one, other] = [(one, &places[0]), (other, &places[1])]
                         .map(|(access, place)| Access { place, ..*access });
-                    let shared = shared(&one, &other, spans);
+                    let mut shared = shared(&one, &other, spans);
+                    shared.retain(|axis| !counts_blocks_of_both(axis.var, &one, &other));
                     if shared.is_empty() {
                         continue;
                     }
@@ -136,6 +137,15 @@ fn shared(one: &Access, other: &Access, spans: &[Span]) -> Vec<Axis> {
     };
     let both = one.place.shared_loops(other.place).iter();
     both.filter(|around| !is_of_region(around)).map(|around| around.axis).collect()
+}
+
+/// Whether a loop counts the blocks of their buffer that both accesses store to: in different iterations these are apart.
+fn counts_blocks_of_both(var: Sym, one: &Access, other: &Access) -> bool {
+    let block = |access: &Access| {
+        let block = access.place.block.filter(|block| access.is_store && block.number == Expr::sym(var));
+        block.map(|block| block.width)
+    };
+    block(one).is_some_and(|width| block(other) == Some(width))
 }
 
 /// For each instruction, the parts of the nest in which a leaf runs it.

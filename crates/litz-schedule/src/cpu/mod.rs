@@ -22,7 +22,6 @@ use crate::context::Cx;
 use crate::draft::{Draft, Machine};
 use crate::group::Group;
 use crate::join::alone;
-use crate::nest;
 use crate::no_fuse::NoFuse;
 use contraction::Product;
 use loops::Loops;
@@ -43,7 +42,7 @@ impl Machine for Cpus {
 
     fn alone(&self, cx: &Cx<'_>, s: usize) -> Draft {
         let info = &cx.deps.stmts[s];
-        if info.is_scatter && !info.ordered.is_empty() && scatter::is_plain(nest(cx.loops, s)) {
+        if scatter::is_scatter(cx, s) {
             return Draft::new(Group::of(s), info.at_load, Scatter);
         }
         let group = alone(cx, s);

@@ -6,18 +6,22 @@
 //! - *columns* of long rows, which are at a position as a whole;
 //! - *blocks* of the destination, where there are too few of either: each task walks all points, and stores those that
 //!   lie in its block. The order of points is that of one task, whatever the number of blocks.
+//!
+//! Several that store to one buffer are a kernel where their tasks are the same: each task takes all points of the one before those of the
+//! next, so that every element gets what it gets in the order of the program.
 
-use crate::axes::{Merged, fresh, merge_axes, order_axes};
+use crate::axes::{Merged, merge_axes, order_axes};
 use crate::context::Cx;
 use crate::cost::{ceil_div, points, size};
 use crate::cpu::cpu;
 use crate::cut::{cut, grain};
-use crate::draft::{Family, Planned, Traits};
-use crate::group::Group;
+use crate::draft::{Draft, Family, Planned, Relation, Traits};
+use crate::group::{Group, Member, beside_axes};
 use crate::heuristics::Heuristics;
+use crate::nest;
 use crate::no_fuse::NoFuse;
-use litz_analysis::access::{Access, Stride, accesses, side_exprs, stride};
-use litz_ir::loops::{Axis, Loops, Nest};
+use litz_analysis::access::{Access, Stride, accesses, side_exprs, stride, substitute};
+use litz_ir::loops::{Axis, Buf, Loops, Nest};
 use litz_ir::schedule::{Block, KernelPlan, Leaf, LoopKind, Part, Tree};
 use litz_ir::target::Cpu;
 use litz_sym::{Expr, Rel, Sym};
@@ -33,35 +37,99 @@ const STRIP: i64 = 1024;
 /// Points of a loop that is written out rather than counted, at most.
 const WRITTEN_OUT: i64 = 4;
 
-/// A nest whose stores may meet, alone.
+/// Nests whose stores may meet, all to one buffer.
 #[derive(Debug)]
 pub struct Scatter;
 
 impl Family for Scatter {
     fn traits(&self) -> Traits {
-        // Alone in its kernel, it passes nothing on there; blocks are counted by the grid.
+        // What it stores to is in memory for others; blocks are counted by the grid.
         Traits { passes_on: false, shares_launch: false, overwrites: true }
     }
 
-    fn closed(&self) -> Option<NoFuse> {
-        Some(NoFuse::Scatter)
+    fn takes_scatters(&self) -> bool {
+        true
+    }
+
+    fn take(&self, cx: &Cx<'_>, draft: &Draft, s: usize, _: Relation) -> Result<Draft, NoFuse> {
+        if !is_scatter(cx, s) {
+            return Err(NoFuse::Scatter);
+        }
+        let mut group = draft.group.clone();
+        group.members.push(Member { stmt: s, bind: Vec::new() });
+        let nests: Vec<&Nest> = group.stmts().into_iter().map(|stmt| nest(cx.loops, stmt)).collect();
+        let stored = only_store(nests[0]);
+        let is_only_stored = |nest: &Nest| {
+            only_store(nest) == stored
+                && accesses(nest).all(|access| access.store || Some(access.buf) != stored)
+        };
+        let walks = walks(cx, &group);
+        let may_join = stored.is_some()
+            && nests.into_iter().all(is_only_stored)
+            && walks.iter().all(|walk| walk.has_tasks_of(&walks[0]));
+        if may_join { Ok(draft.with(group)) } else { Err(NoFuse::Scatter) }
     }
 
     fn plan(&self, cx: &Cx<'_>, group: &Group) -> Option<Planned> {
-        let stmt = group.members[0].stmt;
-        let ordered = &cx.deps.stmts[stmt].ordered;
-        Some(plan(cx.loops, crate::nest(cx.loops, stmt), ordered, cpu(cx), cx.heuristics).into())
+        let walks = walks(cx, group);
+        let work = walks.iter().map(|walk| walk.work).fold(0, i64::saturating_add);
+        let grid = walks[0].grid.clone();
+        let grain = match grid.is_empty() {
+            true => 1,
+            false => grain(points(&cx.loops.facts, &grid), work, cpu(cx).threads, cx.heuristics),
+        };
+        let body = walks.into_iter().flat_map(|walk| walk.body).collect();
+        Some(KernelPlan { name: String::new(), at_load: false, grid, grain, persistent: None, body }.into())
     }
 }
 
-/// Whether the nest is a scatter of the kind planned here: without reductions and scans.
-pub fn is_plain(nest: &Nest) -> bool {
-    nest.reduced.is_empty() && !nest.accumulates()
+/// Whether a statement is a scatter of the kind planned here: without reductions and scans.
+pub fn is_scatter(cx: &Cx<'_>, s: usize) -> bool {
+    let info = &cx.deps.stmts[s];
+    let is_plain = |nest: &Nest| nest.reduced.is_empty() && !nest.accumulates();
+    info.is_scatter && !info.ordered.is_empty() && is_plain(nest(cx.loops, s))
 }
 
-/// Plans the kernel of a scatter whose axes `ordered` must run in order.
-fn plan(loops: &Loops, nest: &Nest, ordered: &[Sym], target: &Cpu, heuristics: &Heuristics) -> KernelPlan {
-    let Axes { batches, in_order, rows, step } = axes(loops, nest, ordered);
+/// What tasks a scatter has, and what each does.
+struct Walk {
+    /// The tasks.
+    grid: Vec<Axis>,
+    /// The block of the destination that a task stores to.
+    block: Option<Block>,
+    /// Where in memory its first store is, by the variables of its loops and by what data chooses.
+    stored: Option<Expr>,
+    /// The loops of a task.
+    body: Vec<Tree>,
+    /// Instructions that its points execute.
+    work: i64,
+}
+
+impl Walk {
+    /// Whether the tasks are those of another walk, and each stores where the other's does.
+    fn has_tasks_of(&self, other: &Walk) -> bool {
+        let is_alone = self.grid.is_empty() || self.block.is_some();
+        (&self.grid, self.block) == (&other.grid, other.block) && (is_alone || self.stored == other.stored)
+    }
+}
+
+/// The walks of all members of a group, whose tasks have the same names.
+fn walks(cx: &Cx<'_>, group: &Group) -> Vec<Walk> {
+    let walk = |stmt: usize| {
+        let name = |name: &str| beside_axes(cx.loops, group, name);
+        walk(cx.loops, nest(cx.loops, stmt), &cx.deps.stmts[stmt].ordered, &name, (cpu(cx), cx.heuristics))
+    };
+    group.stmts().into_iter().map(walk).collect()
+}
+
+/// Walks a scatter whose axes `ordered` must run in order. `name` makes names of variables.
+fn walk(
+    loops: &Loops,
+    nest: &Nest,
+    ordered: &[Sym],
+    name: &dyn Fn(&str) -> Sym,
+    (target, heuristics): (&Cpu, &Heuristics),
+) -> Walk {
+    let Axes { batches, in_order, rows, step } = axes(loops, nest, ordered, name);
     let mut bind: Vec<(Sym, Expr)> =
         batches.iter().chain(&in_order).chain(&rows).flat_map(|m| m.parts.clone()).collect();
     let of = |axes: &[Merged]| axes.iter().map(|m| m.axis).collect::<Vec<Axis>>();
@@ -70,7 +138,6 @@ fn plan(loops: &Loops, nest: &Nest, ordered: &[Sym], target: &Cpu, heuristics: &
     let work = count(&walked).saturating_mul(count(&rows)).saturating_mul(nest.body.len() as i64);
     let (lanes, threads) = (i64::from(target.lanes()), i64::from(target.threads));
     let is_long = work.saturating_mul(count(&grid)) >= 2 * heuristics.chunk_ops;
-    let name = |name: &str| variable(loops, nest, name);
     let mut block = None;
     if threads > 1 && is_long && count(&grid) < 2 * threads {
         let most = threads.min(MOST_BLOCKS);
@@ -81,7 +148,8 @@ fn plan(loops: &Loops, nest: &Nest, ordered: &[Sym], target: &Cpu, heuristics: &
             bind.iter_mut().for_each(|(_, e)| *e = e.replace(row.var, value));
             *row = inside;
             grid.push(blocks);
-        } else if let Some(span) = only_store(loops, nest) {
+        } else if let Some(stored) = only_store(nest) {
+            let span = loops.bufs[stored].span();
             let number = Axis { var: name("p"), extent: Expr::int(most) };
             let width = loops.facts.simplify(step * span.ceildiv(step).ceildiv(most));
             if loops.facts.known(&Rel::le(span, width * most)).is_yes() {
@@ -90,7 +158,12 @@ fn plan(loops: &Loops, nest: &Nest, ordered: &[Sym], target: &Cpu, heuristics: &
             }
         }
     }
-    let is_shared = !grid.is_empty();
+    let stored = accesses(nest).find(|access| access.store).map(|store| {
+        let is_axis = |sym: Sym| nest.all_axes().any(|axis| axis.var == sym);
+        let chosen = nest.indices().filter(|bound| !is_axis(bound.var)).enumerate();
+        let chosen = chosen.map(|(at, bound)| (bound.var, Expr::sym(Sym::new(&format!("chosen {at}")))));
+        substitute(store.place(loops, nest), &bind.iter().copied().chain(chosen).collect::<Vec<_>>())
+    });
     let leaf = Leaf { nest: nest.name.clone(), part: Part::Whole, bind, masked: false, block, by: None };
     let mut body = vec![Tree::Leaf(leaf)];
     for (at, &axis) in rows.iter().enumerate().rev() {
@@ -107,8 +180,7 @@ fn plan(loops: &Loops, nest: &Nest, ordered: &[Sym], target: &Cpu, heuristics: &
     for &axis in walked.iter().rev() {
         body = vec![Tree::Loop { kind: LoopKind::For, axis, body }];
     }
-    let grain = if is_shared { grain(count(&grid), work, target.threads, heuristics) } else { 1 };
-    KernelPlan { name: String::new(), at_load: false, grid, grain, persistent: None, body }
+    Walk { grid, block, stored, body, work }
 }
 
 /// The axes of a scatter, merged, and from the longest strides to the shortest but for the second.
@@ -123,7 +195,7 @@ struct Axes {
     step: Expr,
 }
 
-fn axes(loops: &Loops, nest: &Nest, ordered: &[Sym]) -> Axes {
+fn axes(loops: &Loops, nest: &Nest, ordered: &[Sym], name: &dyn Fn(&str) -> Sym) -> Axes {
     let facts = nest.facts(&loops.facts);
     let place = |access: Access| access.place(loops, nest);
     let indices: Vec<Expr> = accesses(nest).map(place).collect();
@@ -153,9 +225,9 @@ fn axes(loops: &Loops, nest: &Nest, ordered: &[Sym]) -> Axes {
     let weighted = [&indices[..], &stored].concat();
     let merged = |mut axes: Vec<Axis>, class: &str| {
         order_axes(&mut axes, &weighted, &facts);
-        merge_axes(&axes, &indices, &side_exprs(nest), &|i| variable(loops, nest, &format!("{class}{i}")))
+        merge_axes(&axes, &indices, &side_exprs(nest), &|i| name(&format!("{class}{i}")))
     };
-    let alone = |(i, axis): (usize, &Axis)| Merged::alone(*axis, variable(loops, nest, &format!("o{i}")));
+    let alone = |(i, axis): (usize, &Axis)| Merged::alone(*axis, name(&format!("o{i}")));
     Axes {
         batches: merged(batches, "g"),
         in_order: in_order.iter().enumerate().map(alone).collect(),
@@ -164,16 +236,11 @@ fn axes(loops: &Loops, nest: &Nest, ordered: &[Sym]) -> Axes {
     }
 }
 
-/// Elements of the buffer that the nest stores to, if it has one store.
-fn only_store(loops: &Loops, nest: &Nest) -> Option<Expr> {
+/// The buffer that the nest stores to, if it has one store.
+fn only_store(nest: &Nest) -> Option<Buf> {
     let mut stores = accesses(nest).filter(|access| access.store);
     match (stores.next(), stores.next()) {
-        (Some(store), None) => Some(loops.bufs[store.buf].span()),
+        (Some(store), None) => Some(store.buf),
         _ => None,
     }
-}
-
-/// A variable that is no axis of the nest and no size.
-fn variable(loops: &Loops, nest: &Nest, name: &str) -> Sym {
-    fresh(name, |sym| nest.all_axes().any(|axis| axis.var == sym) || loops.facts.is_symbol_declared(sym))
 }
