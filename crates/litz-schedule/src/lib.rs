@@ -79,6 +79,9 @@ pub struct Outcome {
     pub schedule: Schedule,
     /// Every fusion considered.
     pub notes: Vec<FusionNote>,
+    /// The names of the statements of each kernel or call, as they were put together, before they got their order and some shared
+    /// launches.
+    pub groups: Vec<Vec<String>>,
 }
 
 /// What a schedule is made for, and by which thresholds.
@@ -125,6 +128,8 @@ pub fn schedule_as(loops: &Loops, request: &Request<'_>) -> Outcome {
     let mut cx = Cx::new(loops, &deps, target, heuristics, in_order);
     cx.find_contractions(|cx, nest| machine.contraction(cx, nest));
     let (drafts, notes) = fuse::fuse(&cx, machine, &regions, apart);
+    let name = |stmt: usize| loops.stmts[stmt].name().to_owned();
+    let groups = drafts.iter().map(|draft| draft.stmts().into_iter().map(name).collect()).collect();
     let names = Names::of(loops);
     let alike = Alike::of(loops, &deps, &drafts);
     let first = parallel(threads, alike.first.len(), |at| plan(&cx, &drafts[alike.first[at]], &names));
@@ -154,7 +159,7 @@ pub fn schedule_as(loops: &Loops, request: &Request<'_>) -> Outcome {
         reuses: reuses.into_iter().map(|(from, to)| Reuse { from: name(from), to: name(to) }).collect(),
         pools,
     };
-    Outcome { schedule, notes }
+    Outcome { schedule, notes, groups }
 }
 
 /// Adds to a plan what its loops and leaves imply: loops end where their leaves do, accumulators are declared and

@@ -15,6 +15,7 @@ mod artifact;
 mod backends;
 pub mod check;
 pub mod contract;
+mod decisions;
 mod error;
 pub mod explain;
 pub mod generate;

@@ -1,5 +1,6 @@
 //! Schedules loops so that every kernel is proved: what is in one that is not gets kernels of its own.
 
+use crate::decisions;
 use crate::error::Error;
 use crate::runner::Runner;
 use litz_analysis::legality::{self, Problem};
@@ -35,6 +36,7 @@ pub fn schedule(
         litz_schedule::schedule_as(loops, &request)
     };
     let (mut outcome, mut unproved) = settle(plan, &|schedule| legality::problems(schedule, loops), run)?;
+    decisions::dump(&outcome, run)?;
     for function in &loops.functions {
         let (inner, inner_unproved) = schedule(function, target, (heuristics, threads), run)?;
         outcome.schedule.functions.push(inner.schedule);

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::options::{Options, Verify};
 use litz_ir::Diags;
 use litz_runtime::limits::Limit;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -107,8 +107,20 @@ impl<'a> Runner<'a> {
     /// # Errors
     /// [`Error::Io`] where it cannot be written.
     pub fn dump<T: Display>(&mut self, name: &'static str, what: &T) -> Result<(), Error> {
+        self.write(format_args!("{name}.litz"), what)
+    }
+
+    /// Dumps what a stage decided on its way, which is no text of a stage.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where it cannot be written.
+    pub fn dump_decision<T: Display>(&mut self, name: &'static str, what: &T) -> Result<(), Error> {
+        self.write(format_args!("{name}.txt"), what)
+    }
+
+    fn write<T: Display>(&mut self, name: fmt::Arguments<'_>, what: &T) -> Result<(), Error> {
         let Some(dir) = &self.dump else { return Ok(()) };
-        let path = dir.join(format!("{:02}.{name}.litz", self.files));
+        let path = dir.join(format!("{:02}.{name}", self.files));
         self.files += 1;
         let written = std::fs::create_dir_all(dir).and_then(|()| std::fs::write(&path, what.to_string()));
         written.map_err(|source| Error::Io { path, source })

@@ -1,7 +1,8 @@
-//! Checks what the scheduler weighs beside bytes: memory, and the order of additions.
+//! Checks what the scheduler weighs beside bytes: memory, and the order of additions; and that it decides the same in each process.
 
 use std::fmt::Write;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -88,4 +89,62 @@ fn additions_to_one_base_share_a_kernel() {
         let last = text.lines().find(|line| line.starts_with("k1 ")).expect("a second kernel");
         assert!(last.ends_with(" n1 n3"), "{base}: {last}");
     }
+}
+
+/// SW-7: groups, order, reuse and pools are files of their own, the same in five processes: each has a seed of its own for all of its maps.
+#[test]
+fn decisions_are_dumped_apart_and_are_equal_in_each_process() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dump = |name: &str| {
+        let to = folder.path().join(name);
+        let words = ["explain", "examples/digits.pt2", "--threads", "2", "--set", "launch_together=8"];
+        run(&[&words[..], &["--dump", to.to_str().expect("utf-8")]].concat());
+        files(&to)
+    };
+    let first = dump("0");
+    for name in ["1", "2", "3", "4"] {
+        assert!(dump(name) == first, "process {name} decided otherwise");
+    }
+    let of = |name: &str| {
+        let found = first.iter().find(|(file, _)| file.ends_with(&format!(".{name}")));
+        found.map(|(_, text)| text.as_str()).unwrap_or_else(|| panic!("no file {name}"))
+    };
+    let (groups, order, schedule) = (of("groups.txt"), of("order.txt"), of("schedule.litz"));
+    let statements: usize = groups.lines().map(|line| line.split_whitespace().count() - 1).sum();
+    assert_eq!(statements, of("dead.litz").matches("\n  nest ").count(), "{groups}");
+    // Each group runs in one step, and the steps are those of the schedule, in its order.
+    let mut run: Vec<&str> =
+        order.lines().flat_map(|line| line.split_once(": ").expect("groups").1.split(' ')).collect();
+    run.sort_unstable();
+    let mut formed: Vec<&str> = groups.lines().map(|line| line.split_once(':').expect("a group").0).collect();
+    formed.sort_unstable();
+    assert_eq!(run, formed, "{order}");
+    let steps =
+        schedule.lines().filter(|line| line.starts_with("  kernel ") || line.starts_with("  extern "));
+    let steps: Vec<&str> =
+        steps.map(|line| line.trim_end_matches(" {").split_once(' ').expect("a step").1).collect();
+    let named: Vec<String> =
+        order.lines().map(|line| line.split_once(": ").expect("a step").0.to_owned()).collect();
+    assert_eq!(
+        steps.iter().map(|step| step.rsplit("kernel ").next().expect("a name")).collect::<Vec<_>>(),
+        named
+    );
+    let lines = |word: &str| -> Vec<&str> {
+        schedule.lines().map(str::trim).filter(|line| line.starts_with(word)).collect()
+    };
+    assert_eq!(of("reuse.txt").lines().collect::<Vec<_>>(), lines("reuse "));
+    assert_eq!(of("pools.txt").lines().collect::<Vec<_>>(), lines("pool "));
+    assert!(!lines("pool ").is_empty() && steps.len() < formed.len() + 1);
+}
+
+/// Names and texts of the files of a folder.
+fn files(folder: &Path) -> Vec<(String, String)> {
+    let entries = fs::read_dir(folder).expect("it is a folder").map(|entry| entry.expect("it is read"));
+    let file = |entry: fs::DirEntry| {
+        let text = fs::read_to_string(entry.path()).expect("a text");
+        (entry.file_name().into_string().expect("utf-8"), text)
+    };
+    let mut files: Vec<(String, String)> = entries.map(file).collect();
+    files.sort();
+    files
 }

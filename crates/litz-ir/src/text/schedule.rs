@@ -26,13 +26,27 @@ impl Display for Schedule {
                 }
             }
         }
-        for Reuse { from, to } in &self.reuses {
-            writeln!(f, "  reuse {} as {}", Name(from), Name(to))?;
-        }
-        for pool in &self.pools {
-            write_pool(f, pool)?;
-        }
+        self.reuses.iter().try_for_each(|reuse| writeln!(f, "  {reuse}"))?;
+        self.pools.iter().try_for_each(|pool| writeln!(f, "  {pool}"))?;
         writeln!(f, "}}")
+    }
+}
+
+impl Display for Reuse {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        write!(f, "reuse {} as {}", Name(&self.from), Name(&self.to))
+    }
+}
+
+impl Display for Pool {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        write!(f, "pool {}{}", Name(&self.name), when(self.at_load))?;
+        if let Some(bytes) = self.bytes {
+            write!(f, " = {bytes}")?;
+        }
+        f.write_str(if self.places.is_empty() { " {" } else { " { " })?;
+        commas(f, &self.places, |f, (buf, offset)| write!(f, "{} at {offset}", Name(buf)))?;
+        f.write_str(" }")
     }
 }
 
@@ -202,17 +216,6 @@ impl Display for Leaf {
             None => Ok(()),
         }
     }
-}
-
-fn write_pool(f: &mut Formatter, pool: &Pool) -> fmt::Result {
-    write!(f, "  pool {}{}", Name(&pool.name), when(pool.at_load))?;
-    if let Some(bytes) = pool.bytes {
-        write!(f, " = {bytes}")?;
-    }
-    f.write_str(" {")?;
-    f.write_str(if pool.places.is_empty() { "" } else { " " })?;
-    commas(f, &pool.places, |f, (buf, offset)| write!(f, "{} at {offset}", Name(buf)))?;
-    writeln!(f, " }}")
 }
 
 /// Reads one schedule.
