@@ -1,8 +1,8 @@
 //! Orders groups so that intermediate buffers need little memory at the peak, as far as dependences allow.
 //!
-//! Three orders are tried: the given one, the one that takes at each step the group after which the least memory is in use
-//! (after PyTorch's least-peak-memory-first), and the one that follows the group that became ready last, depth first. The
-//! smallest simulated peak wins; of equals the first. Where there are kernels of lists of tensors, which share launches if they are in
+//! Four orders are tried: the given one, the one that takes at each step the group after which the least memory is in use
+//! (after PyTorch's least-peak-memory-first), the one that follows the group that became ready last, depth first, and the second one
+//! from the end, in which what is large waits until it is wanted. The smallest simulated peak wins; of equals the first. Where there are kernels of lists of tensors, which share launches if they are in
 //! a row, an order that keeps each list together wins if what it saves in launches is worth the memory that it needs more. Where devices
 //! capture kernels, an order with fewer runs of what they capture wins, and of what they do not, if it needs hardly more memory.
 
@@ -178,8 +178,41 @@ fn best(items: &Items) -> Vec<usize> {
 
 /// The order of the smallest peak among those tried.
 fn least(items: &Items) -> Vec<usize> {
-    let orders = [Policy::First, Policy::LeastMemory, Policy::DepthFirst].map(|policy| follow(items, policy));
-    orders.into_iter().min_by_key(|order| peak(items, order)).unwrap_or_default()
+    let policies = [Policy::First, Policy::LeastMemory, Policy::DepthFirst];
+    let orders = policies.into_iter().map(|policy| follow(items, policy)).chain([from_the_end(items)]);
+    orders.min_by_key(|order| peak(items, order)).unwrap_or_default()
+}
+
+/// The order that takes at each step, from the last one on, the item before which least memory is in use.
+fn from_the_end(items: &Items) -> Vec<usize> {
+    let end = items.after.len();
+    let mut order = follow(&backwards(items), Policy::LeastMemory);
+    order.retain(|&at| at != end);
+    order.reverse();
+    order
+}
+
+/// Items as they are seen from the end: those that an item waited for wait for it, and what lives from its first item to its last does so
+/// from the last to the first. One more comes before all others, and has what outlives the call.
+fn backwards(items: &Items) -> Items {
+    let end = items.after.len();
+    let mut after = vec![Vec::new(); end + 1];
+    for (at, before) in items.after.iter().enumerate() {
+        before.iter().for_each(|&before| after[before].push(at));
+    }
+    after[..end].iter_mut().filter(|after| after.is_empty()).for_each(|after| after.push(end));
+    let mut users = vec![0; items.bytes.len()];
+    items.touches.iter().flatten().for_each(|&buf| users[buf] += 1);
+    let outlives = (0..users.len()).filter(|&buf| users[buf] < items.users[buf]).collect();
+    let swapped = |over: &Vec<(usize, usize)>| over.iter().map(|&(from, to)| (to, from)).collect();
+    Items {
+        after,
+        touches: items.touches.iter().cloned().chain([outlives]).collect(),
+        bytes: items.bytes.clone(),
+        users: items.users.clone(),
+        over: items.over.iter().map(swapped).chain([Vec::new()]).collect(),
+        ..Items::default()
+    }
 }
 
 /// The given order, or one with fewer runs of items that are captured together, or are not, whose peak is less than a tenth higher.
@@ -419,12 +452,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_large_waits_until_it_is_wanted() {
+        // Nobody reads the largest: it is best made before there is anything else. From the start it comes last, as it raises the peak most.
+        let items =
+            graph(&[(9, &[]), (13, &[]), (1, &[0]), (65, &[]), (15, &[1]), (7, &[0, 4]), (15, &[2, 4])]);
+        let policies = [Policy::First, Policy::LeastMemory, Policy::DepthFirst];
+        assert!(policies.iter().all(|&policy| peak(&items, &follow(&items, policy)) >= 80));
+        assert_eq!(peak(&items, &from_the_end(&items)), 65);
+        assert_eq!(peak(&items, &best(&items)), 65);
+    }
+
+    #[test]
     fn an_order_without_gain_stays() {
         let items = graph(&[(8, &[]), (8, &[0]), (8, &[]), (8, &[1, 2])]);
         assert_eq!(best(&items), [0, 1, 2, 3]);
     }
 
-    /// Legal, never worse than given, and for three of four small graphs the best there is.
+    /// Legal, never worse than given, and for nineteen of twenty small graphs the best there is.
     #[test]
     fn random_graphs_come_close_to_the_optimum() {
         let mut seed = 1u64;
@@ -453,6 +497,6 @@ mod tests {
             optimal += usize::from(found == least);
             graphs += 1;
         }
-        assert!(optimal * 4 >= graphs * 3, "{optimal} of {graphs}");
+        assert!(optimal * 20 >= graphs * 19, "{optimal} of {graphs}");
     }
 }
