@@ -40,7 +40,7 @@ TIME_LIMIT = 1800
 TWINS = (0, 4, 24)
 
 # Beside whom parameters are judged. PyTorch's tracing changes what some models learn, whoever runs their graphs: a gradient that eager mode leaves
-# out is one of zeros, for which weights decay; NumPy's random numbers are others; kernels with faults get other strides.
+# out is one of zeros, for which weights decay, and NumPy's random numbers are others. A fault of a kernel of eager mode, which both may have, stays.
 PEERS = (None, "aot_eager")
 
 
