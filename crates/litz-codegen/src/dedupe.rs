@@ -16,7 +16,9 @@ impl<'a> Meaning<'a> {
         };
         let mems: Vec<_> = k.mems.values().map(kind).collect();
         let vals: Vec<_> = k.vals.values().collect();
-        (&k.sizes, mems, k.params, &k.grid, (k.grain, k.persistent), vals, &k.body, &k.checks)
+        let rings: Vec<_> = k.rings.values().collect();
+        let of_grid = (&k.grid, k.grain, k.persistent);
+        (&k.sizes, mems, k.params, of_grid, rings, vals, &k.body, &k.checks)
     }
 }
 

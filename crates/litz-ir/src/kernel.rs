@@ -32,6 +32,7 @@ mod act;
 mod fragment;
 mod lanes;
 mod product;
+mod ring;
 mod stmt;
 
 use crate::dtype::Dtype;
@@ -47,6 +48,7 @@ pub use act::{Act, Op, Part, PartMut, Sync, Touch};
 pub use fragment::{Fragment, FragmentLoad, FragmentProduct};
 pub use lanes::LaneReduction;
 pub use product::{Dot, Element, Matrix, MatrixProduct};
+pub use ring::{Filling, Ring, RingData, Warps};
 pub use stmt::{Loop, LoopKind, Stmt, visit, visit_mut};
 
 entity!(
@@ -81,6 +83,8 @@ pub struct Kernel {
     pub grain: u64,
     /// So many blocks run all points, each one after another, instead of a block for each point.
     pub persistent: Option<u32>,
+    /// Rings of buffers in shared memory.
+    pub rings: Table<Ring, RingData>,
     /// Types of values, by id.
     pub vals: Table<Val, Dtype>,
     /// What each grid point does.
@@ -252,6 +256,7 @@ impl Kernel {
             grid: Vec::new(),
             grain: 1,
             persistent: None,
+            rings: Table::new(),
             vals: Table::new(),
             body: Vec::new(),
             checks: Vec::new(),

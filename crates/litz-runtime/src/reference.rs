@@ -22,6 +22,7 @@ mod order;
 mod own;
 mod prepare;
 mod races;
+mod rings;
 mod run;
 mod scalar;
 mod teams;
@@ -246,6 +247,9 @@ impl Interpreter {
             Fault::Deadlock(waiting) => {
                 let waiting = waiting.into_iter().map(|(range, act)| self.waiting(range, act));
                 self.bug(format!("deadlock: {}", waiting.collect::<Vec<_>>().join(", ")))
+            }
+            Fault::Ring(ring) => {
+                self.bug(format!("{ring} is not emptied at the end, or is released before it is acquired"))
             }
             Fault::NoValue => self.bug("an index expression overflows or divides by zero"),
         }

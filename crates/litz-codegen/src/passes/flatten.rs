@@ -5,7 +5,7 @@
 
 use super::Pass;
 use litz_ir::Diag;
-use litz_ir::kernel::{Act, Kernel, LoopKind, MemData, Op, Stmt};
+use litz_ir::kernel::{Act, Kernel, LoopKind, MemData, Op, Stmt, Sync};
 use litz_ir::target::Target;
 use litz_sym::{Expr, Facts};
 use std::collections::HashMap;
@@ -57,6 +57,10 @@ impl Flattener<'_> {
                     self.block(other, &facts);
                 }
                 Stmt::Act(Act::Bind { sym, extent, .. }) => facts.to_mut().declare_index(*sym, *extent),
+                Stmt::Act(Act::Sync(Sync::Acquire { ring, buffer, .. })) => {
+                    let buffers = Expr::int(i64::from(self.kernel.rings[*ring].buffers));
+                    facts.to_mut().declare_index(*buffer, buffers);
+                }
                 // A table is flat.
                 Stmt::Act(
                     Act::Let { op: Op::Load { mem, index, .. } | Op::Transposed { mem, index, .. }, .. }

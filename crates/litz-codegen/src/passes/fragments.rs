@@ -99,11 +99,7 @@ impl Names {
     fn of(kernel: &Kernel, body: &[Stmt]) -> Names {
         let mut taken: HashSet<Sym> = kernel.facts.symbols().collect();
         taken.extend(kernel.grid.iter().map(|axis| axis.var));
-        visit(body, &mut |stmt| match stmt {
-            Stmt::Loop(inner) => drop(taken.insert(inner.var)),
-            Stmt::Act(Act::Bind { sym, .. }) => drop(taken.insert(*sym)),
-            Stmt::Act(_) | Stmt::If { .. } => {}
-        });
+        visit(body, &mut |stmt| taken.extend(stmt.defined()));
         let free = |name: &str| {
             let mut sym = Sym::new(name);
             while taken.contains(&sym) {

@@ -11,6 +11,7 @@ pub mod copies;
 pub mod demote;
 pub mod flatten;
 pub mod fragments;
+pub mod handover;
 pub mod interleave;
 pub mod pipeline;
 pub mod prefetch;
@@ -44,6 +45,7 @@ pub const PASSES: &[Pass] = &[
     copies::PASS,
     prefetch::PASS,
     pipeline::PASS,
+    handover::PASS,
     transpose_loads::PASS,
     reduce_lanes::PASS,
     interleave::PASS,
@@ -56,7 +58,8 @@ pub const PASSES: &[Pass] = &[
 /// one of a GPU copies what threads have side by side at once, and ahead of pipelined loops, with barriers between threads.
 pub fn realization(target: &Target) -> &'static [Pass] {
     const COMMON: [Pass; 3] = [clean::PASS, flatten::PASS, demote::PASS];
-    const OF_GPU: [Pass; 6] = [COMMON[0], COMMON[1], COMMON[2], copies::PASS, pipeline::PASS, sync::PASS];
+    const OF_GPU: [Pass; 7] =
+        [COMMON[0], COMMON[1], COMMON[2], copies::PASS, pipeline::PASS, handover::PASS, sync::PASS];
     match target {
         Target::Cpu(_) => &COMMON,
         Target::Gpu(_) => &OF_GPU,

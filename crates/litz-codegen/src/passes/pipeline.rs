@@ -6,15 +6,27 @@
 //!       for k in n { wait 1; if k + 2 < n { copy of k + 2 to s[mod(k + 2, 3)] async }; commit; use s[mod(k, 3)] }
 //! ```
 //!
+//! Where the warps that copy are others than those that use what is copied, they run apart: a ring tells the ones which buffers are full,
+//! and the others which are empty.
+//!
+//! ```text
+//! pipeline k in n by 3 { warp w in 1 from 8 { copy to s }; warpgroup g in 2 { use s } }
+//!   =>  for k in n {
+//!         acquire empty ring 0 as f; warp w in 1 from 8 { copy to s[f] async }; release full ring 0
+//!         acquire full ring 0 as u; warpgroup g in 2 { use s[u] }; release empty ring 0
+//!       }
+//! ```
+//!
 //! What the loop begins with and stores to shared memory that nothing else touches, as it was loaded from what the loop does not store to, is copied ahead.
-//! Every iteration commits one group of copies, an empty one at the end, so that the group of an iteration is done when all but the
+//! Without a ring every iteration commits one group of copies, an empty one at the end, so that the group of an iteration is done when all but the
 //! newest `buffers - 2` are. The copies of a later iteration go to the buffer that the iteration before has read: they are
 //! started behind the `wait`, so that one barrier serves both.
 
 use super::Pass;
 use litz_ir::ids::Id;
 use litz_ir::kernel::{
-    Act, Element, Kernel, Loop, LoopKind, Mem, Op, Space, Stmt, Sync, Val, visit, visit_mut,
+    Act, Element, Filling, Kernel, Loop, LoopKind, Mem, Op, RingData, Space, Stmt, Sync, Val, Warps, visit,
+    visit_mut,
 };
 use litz_ir::target::Target;
 use litz_ir::{Diag, Scalar};
@@ -63,7 +75,7 @@ fn pipelined(
     everywhere: &[usize],
     (var, extent, buffers): (Sym, Expr, u32),
     mut body: Vec<Stmt>,
-) -> Result<[Stmt; 2], Diag> {
+) -> Result<Vec<Stmt>, Diag> {
     let refused = |kernel: &Kernel, why: &str| {
         Diag::new("no-pipeline", format!("kernel @{}: loop {var}: {why}", kernel.name))
     };
@@ -104,8 +116,8 @@ fn pipelined(
     for (&mem, &span) in &spans {
         kernel.mems[mem].sizes = vec![span * i64::from(buffers)];
     }
-    // The statements for an iteration, in the buffer that it has.
-    let of = |stmts: &[Stmt], iteration: Expr| {
+    // The statements for an iteration, in a buffer.
+    let of = |stmts: &[Stmt], iteration: Expr, buffer: Expr| {
         let mut stmts = stmts.to_vec();
         visit_mut(&mut stmts, &mut |stmt| {
             stmt.replace(var, iteration);
@@ -115,12 +127,33 @@ fn pipelined(
             };
             stmt.each_access_mut(&mut |mem, index| {
                 if let (Some(&span), [at]) = (spans.get(&mem), index) {
-                    *at = *at + span.floordiv(count) * iteration.modulo(i64::from(buffers));
+                    *at = *at + span.floordiv(count) * buffer;
                 }
             });
         });
         stmts
     };
+    let uses_copies = |stmt: &Stmt| stmt.accesses().any(|(mem, _)| copied.contains(&mem));
+    if let Some(ring) = ring(&ahead, &rest, buffers, &uses_copies) {
+        let ring = kernel.rings.push(ring);
+        let [filled, used] = ["filled", "used"].map(|role| Sym::new(&format!("{var}_{role}")));
+        let acquire = |filling, buffer| Stmt::Act(Act::Sync(Sync::Acquire { ring, filling, buffer }));
+        let release = |filling| Stmt::Act(Act::Sync(Sync::Release { ring, filling }));
+        let uses = |stmt: &Stmt| Warps::that_run(std::slice::from_ref(stmt), &uses_copies).is_some();
+        let first = rest.iter().position(uses).unwrap_or(0);
+        let last = rest.iter().rposition(uses).unwrap_or(0);
+        let iteration = Expr::sym(var);
+        let mut body = vec![acquire(Filling::Empty, filled)];
+        body.extend(of(&ahead, iteration, Expr::sym(filled)));
+        body.push(release(Filling::Full));
+        body.extend_from_slice(&rest[..first]);
+        body.push(acquire(Filling::Full, used));
+        body.extend(of(&rest[first..=last], iteration, Expr::sym(used)));
+        body.push(release(Filling::Empty));
+        body.extend_from_slice(&rest[last + 1..]);
+        return Ok(vec![Stmt::Loop(Loop { kind: LoopKind::For, var, extent, body })]);
+    }
+    let of = |stmts: &[Stmt], iteration: Expr| of(stmts, iteration, iteration.modulo(i64::from(buffers)));
     let distance = i64::from(buffers) - 1;
     let first = Sym::new(&format!("{var}_ahead"));
     let mut start = of(&ahead, Expr::sym(first));
@@ -136,7 +169,19 @@ fn pipelined(
     steady.push(Stmt::If { cond: vec![Rel::lt(next, extent)], then: of(&ahead, next), other: Vec::new() });
     steady.push(Stmt::Act(Act::Sync(Sync::Commit)));
     steady.extend(of(&rest, Expr::sym(var)));
-    Ok([Stmt::Loop(start), Stmt::Loop(Loop { kind: LoopKind::For, var, extent, body: steady })])
+    Ok(vec![Stmt::Loop(start), Stmt::Loop(Loop { kind: LoopKind::For, var, extent, body: steady })])
+}
+
+/// The ring of a loop whose copies some warps make and others use.
+fn ring(
+    ahead: &[Stmt],
+    rest: &[Stmt],
+    buffers: u32,
+    uses_copies: &dyn Fn(&Stmt) -> bool,
+) -> Option<RingData> {
+    let fills = Warps::that_run(ahead, &|_| true)?;
+    let empties = Warps::that_run(rest, uses_copies)?;
+    (!fills.overlaps(empties)).then_some(RingData { buffers, fills, empties })
 }
 
 /// Makes statements that load and store copies that run in the background.

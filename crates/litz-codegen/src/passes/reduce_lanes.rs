@@ -47,19 +47,8 @@ fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
 fn symbols(kernel: &Kernel, body: &[Stmt]) -> HashSet<Sym> {
     let mut syms: HashSet<Sym> = kernel.sizes.iter().copied().collect();
     syms.extend(kernel.grid.iter().map(|axis| axis.var));
-    visit(body, &mut |stmt| syms.extend(defined(stmt)));
+    visit(body, &mut |stmt| syms.extend(stmt.defined()));
     syms
-}
-
-/// The symbols that a statement defines.
-fn defined(stmt: &Stmt) -> Vec<Sym> {
-    match stmt {
-        Stmt::Loop(Loop { kind: LoopKind::Vector { lane: Some(lane), .. }, var, .. }) => vec![*var, *lane],
-        Stmt::Loop(inner) => vec![inner.var],
-        Stmt::Act(Act::Bind { sym, .. }) => vec![*sym],
-        Stmt::Act(Act::MatrixProduct(product)) => product.over.iter().map(|axis| axis.var).collect(),
-        Stmt::If { .. } | Stmt::Act(_) => Vec::new(),
-    }
 }
 
 /// An element that all iterations of a vector loop combine with.
@@ -306,7 +295,7 @@ impl Search<'_> {
             {
                 self.around.push(Axis { var: *var, extent: *extent });
             } else {
-                self.varying.extend(defined(stmt));
+                self.varying.extend(stmt.defined());
             }
             stmt.blocks().into_iter().for_each(|block| self.block(block, kept));
             self.around.truncate(depth);

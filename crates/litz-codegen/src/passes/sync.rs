@@ -8,12 +8,18 @@
 //!
 //! Several blocks of a grid point meet as a cluster does, or once, where the last one is elected: see [`Blocks`].
 //!
+//! What is done to the buffers of a ring the ring orders. In a kernel with rings the warps that have to wait for each other meet alone, so that
+//! those that copy ahead of them go on.
+//!
 //! Iterations of a chain run one after another from the first statement that conflicts with another iteration to the last one.
 
 use super::Pass;
 use litz_ir::Diag;
-use litz_ir::kernel::{Act, Blocks, Kernel, Loop, LoopKind, Mem, Op, Space, Stmt, Sync, visit};
-use litz_ir::target::{Level, Target, Team};
+use litz_ir::ids::Table;
+use litz_ir::kernel::{
+    Act, Blocks, Filling, Kernel, Loop, LoopKind, Mem, Op, Ring, RingData, Space, Stmt, Sync, Warps, visit,
+};
+use litz_ir::target::{Gpu, Level, Target, Team};
 use litz_sym::{Expr, Rel, Sym};
 use std::collections::HashSet;
 
@@ -29,7 +35,18 @@ fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
     let fixed = kernel.sizes.iter().copied().chain(kernel.grid.iter().map(|axis| axis.var)).collect();
     let is_blocks_own = |mem: &Mem| kernel.mems[*mem].space == Space::Shared;
     let between = shared.iter().copied().filter(|mem| !is_blocks_own(mem)).collect();
-    let barriers = Barriers { shared, between, fixed, behind: written_behind(&kernel.body) };
+    let mut buffers = HashSet::new();
+    visit(&kernel.body, &mut |stmt| {
+        if let Stmt::Act(Act::Sync(Sync::Acquire { buffer, .. })) = stmt {
+            buffers.insert(*buffer);
+        }
+    });
+    // Without rings all warps keep step anyway.
+    let is_act = |stmt: &Stmt| stmt.accesses().next().is_some();
+    let warps = if buffers.is_empty() { None } else { Warps::that_run(&kernel.body, &is_act) };
+    let behind = written_behind(&kernel.body, &buffers);
+    let rings = kernel.rings.clone();
+    let barriers = Barriers { shared, between, fixed, behind, buffers, rings, warps };
     let top = match kernel.blocks() {
         Blocks::One => Sync::Barrier(Level::Block),
         Blocks::Cluster => Sync::Cluster,
@@ -50,7 +67,12 @@ fn has_levels(stmts: &[Stmt]) -> bool {
 /// Barriers are derived anew, so that the pass changes nothing when it runs again.
 fn without_barriers(mut stmts: Vec<Stmt>) -> Vec<Stmt> {
     stmts.retain(|stmt| match stmt {
-        Stmt::Act(Act::Sync(sync)) => matches!(sync, Sync::Commit | Sync::Wait { .. }),
+        Stmt::Act(Act::Sync(sync)) => match sync {
+            Sync::Commit | Sync::Wait { .. } | Sync::Acquire { .. } | Sync::Release { .. } => true,
+            Sync::Barrier(_) | Sync::Warps(_) | Sync::Cluster | Sync::Elect | Sync::Await | Sync::Pass => {
+                false
+            }
+        },
         Stmt::Loop(_) | Stmt::If { .. } | Stmt::Act(_) => true,
     });
     for block in stmts.iter_mut().flat_map(Stmt::blocks_mut) {
@@ -75,6 +97,21 @@ struct Access {
     threads: Vec<(Team, Sym)>,
     /// What holds where it happens. None where that is not known.
     conds: Option<Vec<Rel>>,
+    /// The warps of a block that make it. None where any may.
+    warps: Option<Warps>,
+    /// Meetings since, or ahead of it since a loop began.
+    met: Vec<Meeting>,
+    /// The rings whose buffers were released since, as such, by warps that made it.
+    released: Vec<(Ring, Filling)>,
+}
+
+/// What some warps did before it, others see behind it.
+#[derive(Clone, Copy)]
+struct Meeting {
+    from: Warps,
+    to: Warps,
+    /// What those have to have released since.
+    released: Option<(Ring, Filling)>,
 }
 
 /// What is around a statement.
@@ -82,6 +119,7 @@ struct Access {
 struct Around {
     threads: Vec<(Team, Sym)>,
     conds: Option<Vec<Rel>>,
+    warps: Option<Warps>,
 }
 
 impl Access {
@@ -97,7 +135,19 @@ impl Access {
             is_all_stores: false,
             threads,
             conds: None,
+            warps: None,
+            met: Vec::new(),
+            released: Vec::new(),
         }
+    }
+
+    /// Whether all that make the other access, which comes later, see what all that make this one did.
+    fn meets(&self, other: &Access) -> bool {
+        let (Some(own), Some(others)) = (self.warps, other.warps) else { return false };
+        self.met.iter().chain(&other.met).any(|met| {
+            let is_released = met.released.is_none_or(|released| self.released.contains(&released));
+            is_released && met.from.contains(own) && met.to.contains(others)
+        })
     }
 }
 
@@ -108,20 +158,28 @@ struct Flow {
     pending: Vec<Access>,
     /// Accesses before the first one.
     head: Vec<Access>,
+    /// Meetings, but for those of all threads.
+    met: Vec<Meeting>,
     has_barrier: bool,
 }
 
-/// The memories that copies in the background write.
-fn written_behind(stmts: &[Stmt]) -> Vec<Mem> {
+/// The memories that copies in the background write, but those that rings give away.
+fn written_behind(stmts: &[Stmt], buffers: &HashSet<Sym>) -> Vec<Mem> {
     let mut found = Vec::new();
     visit(stmts, &mut |stmt| {
         if let Stmt::Act(Act::Copy { to, is_async: true, .. }) = stmt
             && !found.contains(&to.mem)
+            && !is_in_ring(&to.index, buffers)
         {
             found.push(to.mem);
         }
     });
     found
+}
+
+/// Whether an element is in a buffer that is acquired.
+fn is_in_ring(index: &[Expr], buffers: &HashSet<Sym>) -> bool {
+    index.iter().flat_map(|at| at.syms()).any(|sym| buffers.contains(&sym))
 }
 
 struct Barriers {
@@ -132,6 +190,11 @@ struct Barriers {
     fixed: HashSet<Sym>,
     /// The memories that copies in the background write: as far as others can see, when their thread has waited for them.
     behind: Vec<Mem>,
+    /// The buffers of rings, which order what is done to them.
+    buffers: HashSet<Sym>,
+    rings: Table<Ring, RingData>,
+    /// All warps of a block, where some of them may meet.
+    warps: Option<Warps>,
 }
 
 impl Barriers {
@@ -141,8 +204,8 @@ impl Barriers {
         for stmt in stmts {
             if meeting == Sync::Elect {
                 // Once, so not in a loop. Behind it is one block.
-                let elect = self.meeting_before(&self.accesses([&stmt], Vec::new()), meeting, &mut flow);
-                if elect.is_some() {
+                let elect = self.meetings_before(&self.accesses([&stmt], Vec::new()), meeting, &mut flow);
+                if !elect.is_empty() {
                     out.extend(elect);
                     meeting = Sync::Barrier(Level::Block);
                 }
@@ -154,7 +217,7 @@ impl Barriers {
                 Stmt::If { cond, then, other } => {
                     // One barrier serves both bodies, and what is behind them.
                     let found = self.accesses(then.iter().chain(&other), Vec::new());
-                    out.extend(self.meeting_before(&found, meeting, &mut flow));
+                    out.extend(self.meetings_before(&found, meeting, &mut flow));
                     let before = std::mem::take(&mut flow.pending);
                     let [then, other] = [then, other].map(|body| {
                         let (body, inner) = self.block(body, meeting, before.clone());
@@ -165,7 +228,7 @@ impl Barriers {
                 }
                 mut stmt @ (Stmt::Loop(_) | Stmt::Act(_)) => {
                     let found = self.accesses([&stmt], Vec::new());
-                    out.extend(self.meeting_before(&found, meeting, &mut flow));
+                    out.extend(self.meetings_before(&found, meeting, &mut flow));
                     if let Stmt::Loop(Loop { kind, var, body, .. }) = &mut stmt
                         && let Some(level) = kind.level().filter(|level| level.has_threads())
                     {
@@ -175,11 +238,12 @@ impl Barriers {
                         }
                         *body = self.block(inner, Sync::Barrier(level), Vec::new()).0;
                     }
-                    if let Stmt::Act(Act::Sync(Sync::Await | Sync::Pass)) = stmt {
-                        flow.meet();
+                    if let Stmt::Act(Act::Sync(sync)) = stmt {
+                        self.synced(sync, &mut flow);
                     }
                     if !flow.has_barrier {
-                        flow.head.extend(found.iter().cloned());
+                        let met = &flow.met;
+                        flow.head.extend(found.iter().map(|own| Access { met: met.clone(), ..own.clone() }));
                     }
                     flow.pending.extend(found.into_iter().filter(|access| !access.is_behind));
                     if let Stmt::Act(Act::Sync(Sync::Wait { .. })) = stmt {
@@ -190,6 +254,34 @@ impl Barriers {
             }
         }
         (out, flow)
+    }
+
+    /// What is ordered by an act that is there already.
+    fn synced(&self, sync: Sync, flow: &mut Flow) {
+        match sync {
+            Sync::Await | Sync::Pass => flow.meet(),
+            Sync::Release { ring, filling } => {
+                let makes = self.rings[ring].making(filling);
+                let is_own = |access: &&mut Access| access.warps.is_some_and(|own| makes.contains(own));
+                let released = (ring, filling);
+                flow.pending.iter_mut().filter(is_own).for_each(|access| access.released.push(released));
+            }
+            // Who acquires a buffer that is full sees all that was done before it was released, in the same iteration. The only buffer of a
+            // ring was released as empty in the iteration before, one of several some iterations ago.
+            Sync::Acquire { ring, filling, .. } => {
+                let data = self.rings[ring];
+                let released = Some((ring, filling)).filter(|_| filling == Filling::Empty);
+                if data.buffers > 1 && released.is_some() {
+                    return;
+                }
+                let meeting = Meeting { from: data.making(filling), to: data.waiting(filling), released };
+                let is_released = |access: &&mut Access| access.released.contains(&(ring, filling));
+                flow.pending.iter_mut().filter(is_released).for_each(|access| access.met.push(meeting));
+                flow.met.push(meeting);
+            }
+            Sync::Barrier(_) | Sync::Warps(_) | Sync::Cluster | Sync::Elect => {}
+            Sync::Commit | Sync::Wait { .. } => {}
+        }
     }
 
     /// Puts the turn of an iteration around what meets other iterations.
@@ -215,10 +307,9 @@ impl Barriers {
         let repeat = |before: Vec<Access>| {
             let (mut body, mut inside) = self.block(body.clone(), meeting, before);
             // Behind the end of an iteration is the beginning of the next.
-            if self.conflict(&inside.pending, &inside.head) {
-                body.push(Stmt::Act(Act::Sync(meeting)));
-                inside.meet();
-            }
+            let head = std::mem::take(&mut inside.head);
+            body.extend(self.meetings_before(&head, meeting, &mut inside));
+            inside.head = head;
             (body, inside)
         };
         let (mut body, mut inside) = repeat(flow.pending.clone());
@@ -241,13 +332,26 @@ impl Barriers {
         out.push(Stmt::Loop(inner));
     }
 
-    /// A meeting, where accesses that come next have to wait for pending ones.
-    fn meeting_before(&self, next: &[Access], meeting: Sync, flow: &mut Flow) -> Option<Stmt> {
-        if !self.conflict(&flow.pending, next) {
-            return None;
+    /// Meetings, where accesses that come next have to wait for pending ones: of all threads, or in a kernel with rings of the warps that
+    /// have to wait for each other.
+    fn meetings_before(&self, next: &[Access], meeting: Sync, flow: &mut Flow) -> Vec<Stmt> {
+        let (mut is_any, mut among) = (false, Some(Vec::new()));
+        for [one, other] in self.conflicts(&flow.pending, next) {
+            is_any = true;
+            let both = one.warps.and_then(|own| Some(own.join(other.warps?)));
+            among = among.zip(both).map(|(among, both)| with(among, both));
+        }
+        if !is_any {
+            return Vec::new();
+        }
+        if let (Some(all), Some(among), Sync::Barrier(Level::Block)) = (self.warps, among, meeting)
+            && among != [all]
+        {
+            among.iter().for_each(|&warps| flow.meet_among(warps));
+            return among.into_iter().map(|warps| Stmt::Act(Act::Sync(Sync::Warps(warps)))).collect();
         }
         flow.meet();
-        Some(Stmt::Act(Act::Sync(meeting)))
+        vec![Stmt::Act(Act::Sync(meeting))]
     }
 
     /// The accesses of statements that nothing but these threads is around.
@@ -256,7 +360,8 @@ impl Barriers {
         stmts: impl IntoIterator<Item = &'s Stmt>,
         threads: Vec<(Team, Sym)>,
     ) -> Vec<Access> {
-        let (around, mut found) = (Around { threads, conds: Some(Vec::new()) }, Vec::new());
+        let around = Around { threads, conds: Some(Vec::new()), warps: None };
+        let mut found = Vec::new();
         stmts.into_iter().for_each(|stmt| self.gather(stmt, &around, &mut found));
         found
     }
@@ -266,8 +371,10 @@ impl Barriers {
         let is_atomic = matches!(stmt, Stmt::Act(Act::Store { atomic: true, .. }));
         let own =
             stmt.loaded().map(|access| (access, false)).chain(stmt.stored().map(|access| (access, true)));
-        for ((mem, index), is_store) in own.filter(|((mem, _), _)| self.shared.contains(mem)) {
-            let Around { threads, conds } = around.clone().where_all(guards(stmt, is_store));
+        let is_seen =
+            |mem: Mem, index: &[Expr]| self.shared.contains(&mem) && !is_in_ring(index, &self.buffers);
+        for ((mem, index), is_store) in own.filter(|((mem, index), _)| is_seen(*mem, index)) {
+            let Around { threads, conds, warps } = around.clone().where_all(guards(stmt, is_store));
             let is_behind = is_store && matches!(stmt, Stmt::Act(Act::Copy { is_async: true, .. }));
             let is_all_stores = is_store && threads.is_empty();
             found.push(Access {
@@ -279,6 +386,9 @@ impl Barriers {
                 is_all_stores,
                 threads,
                 conds,
+                warps,
+                met: Vec::new(),
+                released: Vec::new(),
             });
         }
         let gather = |stmts: &[Stmt], around: &Around, found: &mut Vec<Access>| {
@@ -287,6 +397,11 @@ impl Barriers {
         match stmt {
             Stmt::Loop(Loop { kind, var, extent, body }) => {
                 let mut around = around.clone();
+                if let Stmt::Loop(inner) = stmt
+                    && !around.threads.iter().any(|(team, _)| team.level.has_threads())
+                {
+                    around.warps = Warps::of(inner);
+                }
                 if let Some(team) = kind.team() {
                     around.threads.push((team, *var));
                     around = around.where_all(&[Rel::lt(Expr::sym(*var), *extent)]);
@@ -309,20 +424,38 @@ impl Barriers {
 
     /// Whether an access has to wait for an earlier one of another thread.
     fn conflict(&self, earlier: &[Access], later: &[Access]) -> bool {
-        earlier.iter().any(|one| {
-            later.iter().any(|other| {
-                one.mem == other.mem
-                    && (one.is_store || other.is_store)
-                    && !(one.is_atomic && other.is_atomic)
-                    && !self.is_same_thread(one, other)
-            })
+        self.conflicts(earlier, later).next().is_some()
+    }
+
+    /// The accesses that have to wait for earlier ones of other threads, with these.
+    fn conflicts<'s>(
+        &self,
+        earlier: &'s [Access],
+        later: &'s [Access],
+    ) -> impl Iterator<Item = [&'s Access; 2]> {
+        let pairs = earlier.iter().flat_map(move |one| later.iter().map(move |other| [one, other]));
+        pairs.filter(|[one, other]| {
+            one.mem == other.mem
+                && (one.is_store || other.is_store)
+                && !(one.is_atomic && other.is_atomic)
+                && !one.meets(other)
+                && !self.is_same_thread(one, other)
         })
     }
 
     /// Whether the thread that touches an element is the same one for both.
     fn is_same_thread(&self, one: &Access, other: &Access) -> bool {
-        // One thread makes the stores of all.
-        if one.is_all_stores && other.is_all_stores {
+        // One thread makes the stores of all, or of a warp or warpgroup.
+        let is_by_first = |access: &Access| {
+            let count = match access.threads[..] {
+                [(Team { level: Level::Warp, .. }, _)] => 1,
+                [(Team { level: Level::Warpgroup, .. }, _)] => Gpu::WARPGROUP / Gpu::LANES,
+                _ => return false,
+            };
+            access.is_store && access.warps.is_some_and(|warps| warps.count == count)
+        };
+        let is_first = is_by_first(one) && is_by_first(other) && one.warps == other.warps;
+        if one.is_all_stores && other.is_all_stores || is_first {
             return true;
         }
         let is_alike = |((a, _), (b, _)): (&(Team, Sym), &(Team, Sym))| a == b;
@@ -368,6 +501,20 @@ impl Around {
     }
 }
 
+/// Warps that meet, with some more: those that have warps in common meet together.
+fn with(among: Vec<Warps>, more: Warps) -> Vec<Warps> {
+    let (together, mut apart): (Vec<Warps>, Vec<Warps>) =
+        among.into_iter().partition(|own| own.overlaps(more));
+    let joined = together.into_iter().fold(more, Warps::join);
+    match apart.iter().any(|own| own.overlaps(joined)) {
+        true => with(apart, joined),
+        false => {
+            apart.push(joined);
+            apart
+        }
+    }
+}
+
 /// What has to hold for the loads of a statement to happen, or its stores.
 fn guards(stmt: &Stmt, is_store: bool) -> &[Rel] {
     match (stmt, is_store) {
@@ -386,11 +533,22 @@ impl Flow {
         self.has_barrier = true;
     }
 
+    /// Some warps are here: what they did before, they see.
+    fn meet_among(&mut self, warps: Warps) {
+        let meeting = Meeting { from: warps, to: warps, released: None };
+        self.pending.iter_mut().for_each(|access| access.met.push(meeting));
+        self.met.push(meeting);
+    }
+
     /// Adds what happens in a part that may not be all that runs.
     fn join(&mut self, inner: Flow) {
         self.pending.extend(inner.pending);
         if !self.has_barrier {
-            self.head.extend(inner.head);
+            let met = &self.met;
+            self.head.extend(inner.head.into_iter().map(|mut access| {
+                access.met.extend(met);
+                access
+            }));
         }
     }
 }

@@ -10,7 +10,7 @@
 
 use super::Pass;
 use litz_ir::Diag;
-use litz_ir::kernel::{Act, Kernel, Op, Space, Stmt, position};
+use litz_ir::kernel::{Act, Kernel, Op, Space, Stmt, Sync, position};
 use litz_ir::target::Target;
 use litz_ir::verify::transpose::TransposeLoops;
 
@@ -37,7 +37,9 @@ fn block(kernel: &Kernel, stmts: &mut [Stmt], mut rows: TransposeLoops) {
                 block(kernel, then, rows.in_branch());
                 block(kernel, other, rows.in_branch());
             }
-            Stmt::Act(Act::Bind { sym, .. }) => rows.bind(*sym),
+            Stmt::Act(Act::Bind { sym, .. } | Act::Sync(Sync::Acquire { buffer: sym, .. })) => {
+                rows.bind(*sym)
+            }
             Stmt::Act(Act::Let { op, .. }) => {
                 if let Op::Load { mem, index, guard, .. } = op
                     && guard.is_empty()

@@ -7,7 +7,8 @@
 use litz_sym::{Expr, Rel, Sym};
 
 use super::{
-    Dot, Element, Fragment, FragmentLoad, FragmentProduct, LaneReduction, Matrix, MatrixProduct, Mem, Val,
+    Dot, Element, Filling, Fragment, FragmentLoad, FragmentProduct, LaneReduction, Matrix, MatrixProduct,
+    Mem, Ring, Val, Warps,
 };
 use crate::dtype::Dtype;
 use crate::loops::Axis;
@@ -127,6 +128,8 @@ pub enum Sync {
     /// `barrier warp`: all threads of one of these that is around have come here, and see what the others have stored before, ahead of
     /// what is behind it.
     Barrier(Level),
+    /// `barrier warps 0 to 7`: as that of a block, for these warps of it alone. The others go on.
+    Warps(Warps),
     /// `barrier cluster`: as that of a block, for all blocks of a grid point, which are a cluster and run at the same time.
     Cluster,
     /// `elect last`: the blocks of a grid point come here one after another. The last one sees what all have stored, and goes on alone; the
@@ -144,6 +147,26 @@ pub enum Sync {
     Await,
     /// `pass turn`: the next iteration's turn comes, when all threads of the block are here.
     Pass,
+    /// `acquire full ring 0 as b`: the warps that empty a ring wait until its next buffer is full, or those that fill it until that is
+    /// empty, and see what was done ahead of the releases that made it so. In what follows in the same block of statements, `b` is the
+    /// number of the buffer, for these warps.
+    Acquire {
+        /// The ring.
+        ring: Ring,
+        /// What is waited for.
+        filling: Filling,
+        /// The symbol that it defines, from 0 up to the number of buffers.
+        buffer: Sym,
+    },
+    /// `release full ring 0`: of the warps that fill a ring, or of those that empty it, one more has done with the buffer that it acquired
+    /// first and has not released. When all have, it is full or empty. It is full when the copies in the background are there, too, which
+    /// the threads of these warps have started since they released one last.
+    Release {
+        /// The ring.
+        ring: Ring,
+        /// What the buffer becomes.
+        filling: Filling,
+    },
 }
 
 /// What a `let` computes. Same meaning as the instruction of that name in [`crate::loops::InstOp`].

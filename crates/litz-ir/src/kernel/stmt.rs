@@ -2,7 +2,7 @@
 
 use litz_sym::{Expr, Rel, Sym};
 
-use super::{Act, Mem, Part, PartMut, Touch, Val};
+use super::{Act, Mem, Part, PartMut, Sync, Touch, Val};
 use crate::target::{Level, Team};
 
 /// A statement.
@@ -139,6 +139,19 @@ impl Stmt {
             Stmt::Loop(inner) => vec![&mut inner.body],
             Stmt::If { then, other, .. } => vec![then, other],
             Stmt::Act(_) => Vec::new(),
+        }
+    }
+
+    /// The symbols that it defines itself: variables of loops, and of products; indices that are bound; buffers that are acquired.
+    pub fn defined(&self) -> Vec<Sym> {
+        match self {
+            Stmt::Loop(Loop { kind: LoopKind::Vector { lane: Some(lane), .. }, var, .. }) => {
+                vec![*var, *lane]
+            }
+            Stmt::Loop(inner) => vec![inner.var],
+            Stmt::Act(Act::Bind { sym, .. } | Act::Sync(Sync::Acquire { buffer: sym, .. })) => vec![*sym],
+            Stmt::Act(Act::MatrixProduct(product)) => product.over.iter().map(|axis| axis.var).collect(),
+            Stmt::If { .. } | Stmt::Act(_) => Vec::new(),
         }
     }
 

@@ -8,8 +8,8 @@ use crate::diag::Diags;
 use crate::dtype::{Dtype, Kind};
 use crate::ids::Id;
 use crate::kernel::{
-    Act, Blocks, Dot, Fragment, FragmentLoad, FragmentProduct, Kernel, LaneReduction, Loop, LoopKind,
-    MatrixProduct, Mem, MemData, Op, Space, Stmt, Sync, Val, visit,
+    Act, Blocks, Dot, Filling, Fragment, FragmentLoad, FragmentProduct, Kernel, LaneReduction, Loop,
+    LoopKind, MatrixProduct, Mem, MemData, Op, Ring, RingData, Space, Stmt, Sync, Val, Warps, visit,
 };
 use crate::scalar::ReduceOp;
 use crate::target::{Gpu, Instruction, Level, Side};
@@ -33,7 +33,7 @@ pub fn verify(kernel: &Kernel) -> Diags {
 /// Slugs: `symbol-name`, `empty-range`, `duplicate-symbol`, `undeclared-symbol`, `duplicate-name`, `negative-size`,
 /// `stride-rank`, `number`, `too-large`, `index-rank`, `param-space`, `symbolic-register`, `register-index`, `symbolic-unroll`, `zero-lanes`, `no-turns`, `no-square`, `zero-grain`,
 /// `unknown-memory`, `undefined-value`, `redefined-value`, `operand-count`, `type-mismatch`, `literal-type`,
-/// `store-to-read`, `atomic-store`, `level-order`, `divergent-barrier`, `wrong-election`, `wrong-turn`, `wrong-layout`, `unknown-check`, `instruction-shape`, `wrong-fragment`, `flat-memory`, `empty-copy`.
+/// `store-to-read`, `atomic-store`, `level-order`, `divergent-barrier`, `wrong-election`, `wrong-turn`, `wrong-ring`, `wrong-layout`, `unknown-check`, `instruction-shape`, `wrong-fragment`, `flat-memory`, `empty-copy`.
 pub fn verify_form(kernel: &Kernel) -> Diags {
     let mut report = Report::default();
     for &sym in &kernel.sizes {
@@ -82,6 +82,9 @@ impl Verifier<'_> {
         for axis in &kernel.grid {
             self.report.declare(axis.var);
         }
+        for (ring, data) in kernel.rings.iter() {
+            self.ring(ring, *data);
+        }
         self.report.check(kernel.grain > 0, "zero-grain", "a thread takes at least one grid point at a time");
         self.block(&kernel.body);
     }
@@ -115,9 +118,60 @@ impl Verifier<'_> {
         }
     }
 
+    /// Whether all threads of a block come to a statement.
+    fn is_block(&self) -> bool {
+        self.around.last().copied().unwrap_or(self.top) == Level::Block
+    }
+
+    fn warps(&mut self, warps: Warps, slug: &'static str) {
+        let most = Gpu::THREADS / Gpu::LANES;
+        let message = format_args!("{warps}: a block has {most} warps at most");
+        self.report.check(warps.count > 0 && warps.end() <= most, slug, message);
+    }
+
+    fn ring(&mut self, ring: Ring, data: RingData) {
+        let message = format_args!("{ring} has no buffers");
+        self.report.check(data.buffers > 0, "wrong-ring", message);
+        let message = format_args!("{ring}: {} and {} have warps in common", data.fills, data.empties);
+        self.report.check(!data.fills.overlaps(data.empties), "wrong-ring", message);
+        self.warps(data.fills, "wrong-ring");
+        self.warps(data.empties, "wrong-ring");
+    }
+
+    /// Checks that each side of a ring releases in a block of statements what it has acquired there, one buffer after the other.
+    fn ring_acts(&mut self, body: &[Stmt]) {
+        for ring in self.kernel.rings.ids() {
+            for waited in [Filling::Full, Filling::Empty] {
+                let mut is_held = false;
+                for stmt in body {
+                    let Stmt::Act(Act::Sync(sync)) = stmt else { continue };
+                    let expected = if let Sync::Acquire { ring: own, filling, .. } = sync
+                        && (*own, *filling) == (ring, waited)
+                    {
+                        false
+                    } else if let Sync::Release { ring: own, filling } = sync
+                        && *own == ring
+                        && *filling != waited
+                    {
+                        true
+                    } else {
+                        continue;
+                    };
+                    let message = format_args!("{sync}: buffers are acquired and released in turns");
+                    self.report.check(is_held == expected, "wrong-ring", message);
+                    is_held = !expected;
+                }
+                let message =
+                    format_args!("{ring}: what is acquired to be {} is not released", waited.name());
+                self.report.check(!is_held, "wrong-ring", message);
+            }
+        }
+    }
+
     /// Statements whose definitions end with them.
     fn block(&mut self, body: &[Stmt]) {
         let mark = self.report.enter();
+        self.ring_acts(body);
         for stmt in body {
             self.stmt(stmt);
         }
@@ -196,6 +250,20 @@ impl Verifier<'_> {
                     around.name()
                 );
                 self.report.check(*level == around && level.has_threads(), "divergent-barrier", message);
+            }
+            Stmt::Act(Act::Sync(Sync::Warps(warps))) => {
+                let message = format_args!("barrier {warps}: what comes here is not all threads of a block");
+                self.report.check(self.is_block(), "divergent-barrier", message);
+                self.warps(*warps, "divergent-barrier");
+            }
+            Stmt::Act(Act::Sync(sync @ (Sync::Acquire { ring, .. } | Sync::Release { ring, .. }))) => {
+                let message = format_args!("{sync}: there is no such ring");
+                self.report.check(self.kernel.rings.get(*ring).is_some(), "wrong-ring", message);
+                let message = format_args!("{sync}: what comes here is not all threads of a block");
+                self.report.check(self.is_block(), "wrong-ring", message);
+                if let Sync::Acquire { buffer, .. } = sync {
+                    self.report.declare(*buffer);
+                }
             }
             Stmt::Act(Act::Sync(Sync::Cluster)) => {
                 let is_between = self.around.is_empty() && self.kernel.blocks() == Blocks::Cluster;

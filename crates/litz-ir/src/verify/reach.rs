@@ -14,6 +14,7 @@ use litz_sym::{Expr, Facts, Kind, Range, Rel, Sym};
 
 use crate::kernel::{
     Act, Fragment, FragmentLoad, Kernel, LaneReduction, Loop, LoopKind, MatrixProduct, Mem, Op, Space, Stmt,
+    Sync,
 };
 use crate::loops::Axis;
 use crate::target::{Instruction, Side};
@@ -179,6 +180,10 @@ impl Walk<'_> {
                 }
                 Stmt::Act(Act::Bind { sym, extent, .. }) => {
                     self.enter_axis(Axis { var: *sym, extent: *extent });
+                }
+                Stmt::Act(Act::Sync(Sync::Acquire { ring, buffer, .. })) => {
+                    let buffers = self.kernel.rings.get(*ring).map_or(0, |ring| ring.buffers);
+                    self.enter_axis(Axis { var: *buffer, extent: Expr::int(i64::from(buffers)) });
                 }
                 // A prefetch may be outside.
                 Stmt::Act(Act::Let { .. } | Act::Sync(_) | Act::Prefetch { .. }) => {}

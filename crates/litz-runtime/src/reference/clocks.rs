@@ -31,6 +31,23 @@ pub(super) struct Clocks {
     turn: Vec<u32>,
 }
 
+/// Of each warp of a block: what it did before that time is known.
+#[derive(Clone)]
+pub(super) struct Known(Box<[u32; WARPS]>);
+
+impl Default for Known {
+    fn default() -> Known {
+        Known(Box::new([0; WARPS]))
+    }
+}
+
+impl Known {
+    /// Adds what another one has.
+    pub(super) fn join(&mut self, other: &Known) {
+        self.0.iter_mut().zip(other.0.iter()).for_each(|(own, &other)| *own = other.max(*own));
+    }
+}
+
 /// What the threads of a block know: everything that was done before that time.
 #[derive(Default)]
 struct Block {
@@ -95,6 +112,30 @@ impl Clocks {
         }
         joined[met.clone()].fill(now);
         warps[met].fill(joined);
+    }
+
+    /// What warps know that release a buffer, and what they have done so far.
+    pub(super) fn tell(&mut self, range: ThreadRange) -> Known {
+        self.tick();
+        let (now, block) = (self.now, range.block().unwrap_or(0));
+        let met = range.warps_of(block);
+        let mut known = Known::default();
+        if let Some(warps) = &self.block(block).warps {
+            for own in &warps[met.clone()] {
+                known.join(&Known(Box::new(*own)));
+            }
+        }
+        known.0[met].fill(now);
+        known
+    }
+
+    /// Warps learn what others have told.
+    pub(super) fn learn(&mut self, range: ThreadRange, known: &Known) {
+        let block = range.block().unwrap_or(0);
+        let warps = self.block(block).warps.get_or_insert_with(|| Box::new([[0; WARPS]; WARPS]));
+        for own in &mut warps[range.warps_of(block)] {
+            own.iter_mut().zip(known.0.iter()).for_each(|(own, &known)| *own = known.max(*own));
+        }
     }
 
     /// The threads of a block meet, and see what others did before they passed their turn on.

@@ -1,7 +1,8 @@
 //! Defines kernels as they are interpreted: symbols, memories and values are positions.
 
 use litz_ir::Dtype;
-use litz_ir::kernel::{Space, Swizzle, Sync};
+use litz_ir::ids::Table;
+use litz_ir::kernel::{Filling, Ring, RingData, Space, Swizzle, Sync};
 use litz_ir::target::{Level, Team};
 
 use super::fragments::{LoadOfFragment, ProductOfFragments};
@@ -14,6 +15,7 @@ pub(super) struct Code {
     pub(super) grid: Vec<(usize, Formula)>,
     pub(super) body: Vec<Node>,
     pub(super) mems: Vec<Memory>,
+    pub(super) rings: Table<Ring, RingData>,
     /// How many of `mems` are parameters.
     pub(super) params: usize,
     /// Number of symbols; the size symbols come first.
@@ -58,14 +60,16 @@ impl Node {
         match self {
             Node::Loop { waits, .. } | Node::Level { waits, .. } | Node::If { waits, .. } => *waits,
             Node::Sync(sync) => *sync != Sync::Commit,
+            Node::Acquire { .. } | Node::Release { .. } => true,
             _ => false,
         }
     }
 }
 
-/// All threads of which level meet; none where a thread waits for nobody else.
+/// All threads of which level meet; none where a thread waits for nobody else, or for some warps.
 pub(super) fn meeting(sync: Sync) -> Option<Level> {
     match sync {
+        Sync::Warps(_) | Sync::Acquire { .. } | Sync::Release { .. } => None,
         Sync::Barrier(level) => Some(level),
         Sync::Cluster => Some(Level::Grid),
         Sync::Elect | Sync::Await | Sync::Pass => Some(Level::Block),
@@ -129,6 +133,17 @@ pub(super) enum Node {
     },
     /// Threads wait for each other, or for their copies.
     Sync(Sync),
+    /// Warps wait for the next buffer of a ring, whose number a symbol becomes.
+    Acquire {
+        ring: Ring,
+        filling: Filling,
+        symbol: usize,
+    },
+    /// Warps are done with a buffer of a ring.
+    Release {
+        ring: Ring,
+        filling: Filling,
+    },
     If {
         cond: Vec<Relation>,
         then: Vec<Node>,

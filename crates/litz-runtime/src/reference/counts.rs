@@ -291,7 +291,7 @@ fn rounds(begins: &[usize], bytes: usize) -> Served {
 fn kind(node: &Node) -> Option<&'static str> {
     Some(match node {
         Node::Loop { .. } | Node::Level { .. } | Node::Instruction { .. } | Node::If { .. } => return None,
-        Node::Sync(_) => "sync",
+        Node::Sync(_) | Node::Acquire { .. } | Node::Release { .. } => "sync",
         Node::Load { .. } | Node::Lookup { .. } => "load",
         Node::Store { .. } | Node::ArgStore { .. } | Node::Zero { .. } => "store",
         Node::MulAdd { .. } | Node::Products { .. } => "product",

@@ -147,6 +147,32 @@ impl Machine<'_, '_> {
         Ok(())
     }
 
+    /// What a copy moves is fixed: others see it as an access of now. It still is under way.
+    pub(super) fn fix(&mut self, copy: &mut Copy) -> Result<(), Fault> {
+        let waits = std::mem::replace(&mut self.act, copy.act);
+        let at = |index: i64| usize::try_from(index).unwrap_or(usize::MAX);
+        let bits = match copy.arrived {
+            Some(bits) => bits,
+            None => copy.from.map_or(Ok(0), |(mem, index)| self.read(mem, index))?,
+        };
+        copy.arrived = Some(bits);
+        self.unmark(copy);
+        if let Some((mem, index)) = copy.from {
+            self.touch_by(copy.by, Touch::Read, mem, at(index))?;
+            self.mark(mem, index, |element| element.begin(Side::From));
+        }
+        self.touch_by(copy.by, Touch::Write, copy.to.0, at(copy.to.1))?;
+        self.mark(copy.to.0, copy.to.1, |element| element.begin(Side::To));
+        self.act = waits;
+        Ok(())
+    }
+
+    /// A copy that is fixed arrives.
+    pub(super) fn land(&mut self, copy: &Copy) -> Result<(), Fault> {
+        self.unmark(copy);
+        self.write(copy.to.0, copy.to.1, copy.arrived.unwrap_or_default())
+    }
+
     fn unmark(&mut self, copy: &Copy) {
         if let Some((mem, index)) = copy.from {
             self.mark(mem, index, |element| element.end(Side::From));

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use litz_ir::kernel::{
-    Act, Dot, Element, Fragment, Kernel, LaneReduction, LoopKind, MatrixProduct, Mem, Op, Space, Stmt, Sync,
-    Val,
+    Act, Dot, Element, Fragment, Kernel, LaneReduction, LoopKind, MatrixProduct, Mem, Op, Ring, Space, Stmt,
+    Sync, Val,
 };
 use litz_ir::target::{Instruction, Level, Side};
 use litz_ir::{Dtype, ReduceOp, ScalarOp};
@@ -72,6 +72,7 @@ pub(super) fn prepare(kernel: &Kernel) -> Result<Code, RunError> {
         has_blocks: cx.has_blocks,
         has_clusters: cx.has_clusters || kernel.mems.values().any(|mem| mem.space == Space::Cluster),
         has_own: kernel.mems.values().any(|mem| mem.space == Space::Own),
+        rings: kernel.rings.clone(),
         needs_units: cx.needs_units,
     })
 }
@@ -111,6 +112,12 @@ impl Context<'_> {
 
     fn relations(&self, rels: &[Rel]) -> Result<Vec<Relation>, RunError> {
         rels.iter().map(|rel| self.relation(rel)).collect()
+    }
+
+    /// There is a ring of that number, which no order of threads will do for.
+    fn ring(&mut self, ring: Ring) -> Result<(), RunError> {
+        self.needs_units = true;
+        self.kernel.rings.get(ring).map_or_else(|| Err(self.bug(format!("there is no {ring}"))), |_| Ok(()))
     }
 
     fn block(&mut self, stmts: &[Stmt]) -> Result<Vec<Node>, RunError> {
@@ -153,6 +160,18 @@ impl Context<'_> {
                 let (then, other) = (self.block(then)?, self.block(other)?);
                 let waits = then.iter().chain(&other).any(Node::waits);
                 Node::If { cond, then, other, waits }
+            }
+            Stmt::Act(Act::Sync(Sync::Acquire { ring, filling, buffer })) => {
+                self.ring(*ring)?;
+                Node::Acquire { ring: *ring, filling: *filling, symbol: self.define(*buffer) }
+            }
+            Stmt::Act(Act::Sync(Sync::Release { ring, filling })) => {
+                self.ring(*ring)?;
+                Node::Release { ring: *ring, filling: *filling }
+            }
+            Stmt::Act(Act::Sync(sync @ Sync::Warps(_))) => {
+                self.needs_units = true;
+                Node::Sync(*sync)
             }
             Stmt::Act(Act::Sync(sync)) => {
                 let own = self.levels.last().map_or(u32::MAX, |&level| threads_of(level));

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use litz_ir::Dtype;
-use litz_ir::kernel::Sync;
+use litz_ir::kernel::{Ring, Sync};
 use litz_ir::target::Level;
 
 use super::chance::Chance;
@@ -40,6 +40,8 @@ pub(super) enum Fault {
     },
     /// Threads wait at acts for threads that do not come: their ranges and where they are, none where they are done.
     Deadlock(Vec<(ThreadRange, Option<usize>)>),
+    /// A ring whose buffers are not all emptied where a point of the grid ends, or that is released by who has not acquired it.
+    Ring(Ring),
     /// An index expression overflows or divides by zero.
     NoValue,
 }
@@ -148,6 +150,8 @@ impl<'a> Machine<'a, '_> {
         let here = self.state.here.current();
         let block = self.state.here.own.meet(here).block().unwrap_or(0);
         match sync {
+            // Whoever takes part in a ring, or in a meeting of some warps, is in units.
+            Sync::Warps(_) | Sync::Acquire { .. } | Sync::Release { .. } => {}
             Sync::Barrier(_) => self.state.clocks.meet(self.state.here.team()),
             Sync::Cluster | Sync::Elect => self.state.clocks.all_meet(),
             Sync::Await => self.state.clocks.await_turn(block),
@@ -218,6 +222,8 @@ impl<'a> Machine<'a, '_> {
                 self.state.here.place(*side, None);
             }
             Node::Sync(sync) => self.sync(*sync)?,
+            // Units come to these, and to nothing that has some in it as a whole.
+            Node::Acquire { .. } | Node::Release { .. } => {}
             Node::If { cond, then, other, .. } => {
                 let is_taken = self.holds(cond)?;
                 self.run(if is_taken { then } else { other })?;

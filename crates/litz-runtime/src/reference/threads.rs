@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use litz_ir::kernel::Warps;
 use litz_ir::target::{Gpu, Level, Team};
 
 use super::races::Touch;
@@ -42,6 +43,14 @@ impl ThreadRange {
     pub(super) fn of_block(block: usize) -> ThreadRange {
         let first = u32::try_from(block).unwrap_or(MOST).saturating_mul(BLOCK);
         ThreadRange { first, end: first.saturating_add(BLOCK) }
+    }
+
+    /// Warps of a block.
+    pub(super) fn of_warps(block: usize, warps: Warps) -> ThreadRange {
+        let base = ThreadRange::of_block(block).first;
+        let [first, end] =
+            [warps.first, warps.end()].map(|warp| base.saturating_add(warp.saturating_mul(WARP)));
+        ThreadRange { first, end }
     }
 
     /// The first of them.

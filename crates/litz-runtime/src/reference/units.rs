@@ -6,6 +6,7 @@
 
 use std::mem::swap;
 
+use litz_ir::ids::Id;
 use litz_ir::kernel::Sync;
 use litz_ir::target::Level;
 
@@ -13,6 +14,7 @@ use super::clocks::Access;
 use super::code::{Node, Seen, meeting};
 use super::counts::{Counter, Place};
 use super::elements::Element;
+use super::rings::{RingState, Turns, takes_part};
 use super::run::{Fault, Machine};
 use super::teams::Teams;
 use super::threads::{Here, ThreadRange};
@@ -40,6 +42,10 @@ enum Next<'a> {
     Meet(&'a Node, Sync, ThreadRange),
     /// Goes on when it is the turn of its block.
     Turn(&'a Node),
+    /// Goes on when a buffer of a ring is as it awaits.
+    Acquire(&'a Node),
+    /// Is done with a buffer of a ring.
+    Release(&'a Node),
     Nothing,
 }
 
@@ -56,12 +62,15 @@ struct Unit<'a> {
     /// Registers and scratch memory, and who has stored there.
     locals: Vec<Vec<u8>>,
     owners: Vec<Vec<Access>>,
+    /// How often it has come to the acts of each ring.
+    turns: Vec<Turns>,
 }
 
 /// What a block has of its own.
 struct Block {
     locals: Vec<Vec<u8>>,
     elements: Vec<Vec<Element>>,
+    rings: Vec<RingState>,
     /// Nothing of it runs any more.
     is_done: bool,
 }
@@ -102,7 +111,12 @@ impl<'a> Machine<'a, '_> {
             self.go_on(&mut all, ready[chosen as usize])?;
         }
         self.state.stored = None;
-        if all.units.iter().all(Unit::is_done) { Ok(()) } else { Err(Fault::Deadlock(all.waiting())) }
+        if !all.units.iter().all(Unit::is_done) {
+            return Err(Fault::Deadlock(all.waiting()));
+        }
+        let mut rings = all.blocks.iter().flat_map(|block| block.rings.iter().zip(self.code.rings.ids()));
+        let left = rings.find(|(ring, _)| !ring.is_emptied());
+        left.map_or(Ok(()), |(_, ring)| Err(Fault::Ring(ring)))
     }
 
     /// The next block begins.
@@ -125,7 +139,8 @@ impl<'a> Machine<'a, '_> {
             _ => Vec::new(),
         });
         let (locals_of_block, elements) = (locals(Seen::Block, 0), elements.collect());
-        all.blocks.push(Block { locals: locals_of_block, elements, is_done: false });
+        let rings = code.rings.values().map(|&ring| RingState::new(ring)).collect();
+        all.blocks.push(Block { locals: locals_of_block, elements, rings, is_done: false });
         let top = if code.has_blocks { ThreadRange::ALL } else { ThreadRange::of_block(0) };
         for own in teams.units(block) {
             all.units.push(Unit {
@@ -139,6 +154,7 @@ impl<'a> Machine<'a, '_> {
                 place: Place::default(),
                 locals: locals(Seen::One, (own.end - own.first) as usize),
                 owners: state.owners.iter().map(|owners| vec![Access::default(); owners.len()]).collect(),
+                turns: vec![Turns::default(); code.rings.len()],
             });
         }
     }
@@ -146,11 +162,7 @@ impl<'a> Machine<'a, '_> {
     /// A unit goes on to where it waits next, or to its end.
     fn go_on(&mut self, all: &mut Units<'a>, at: usize) -> Result<(), Fault> {
         self.exchange(all, at);
-        let stop = self.resume(&mut all.units[at].frames);
-        let arrived = stop.and_then(|stop| {
-            self.let_copies_arrive()?;
-            Ok(stop)
-        });
+        let arrived = self.run_on(all, at);
         if matches!(arrived, Ok(Next::Nothing)) {
             self.drop_copies();
             self.count_registers();
@@ -162,6 +174,24 @@ impl<'a> Machine<'a, '_> {
             self.meet(all, node, sync, range);
         }
         Ok(())
+    }
+
+    /// A unit whose own things are where statements find them goes on.
+    fn run_on(&mut self, all: &mut Units<'a>, at: usize) -> Result<Next<'a>, Fault> {
+        let (unit, blocks) = (&mut all.units[at], &mut all.blocks);
+        let rings = &mut blocks[unit.block].rings;
+        if let Next::Acquire(Node::Acquire { ring, filling, symbol }) = unit.next {
+            let at = ring.index();
+            self.acquire(&mut rings[at], &mut unit.turns[at], (*filling, *symbol))?;
+        }
+        let stop = self.resume(&mut unit.frames)?;
+        if let Next::Release(Node::Release { ring, filling }) = stop {
+            let at = ring.index();
+            self.release((*ring, &mut rings[at]), &mut unit.turns[at], *filling)?;
+            return Ok(Next::Run);
+        }
+        self.let_copies_arrive()?;
+        Ok(stop)
     }
 
     /// What a unit has of its own comes to where statements find it, and what was there goes to the unit.
@@ -211,6 +241,28 @@ impl<'a> Machine<'a, '_> {
             };
             frame.next += 1;
             match node {
+                Node::Acquire { ring, filling, symbol } => {
+                    self.begin_act(node);
+                    if takes_part(self.state.here.own, self.code.rings[*ring].waiting(*filling), node)? {
+                        return Ok(Next::Acquire(node));
+                    }
+                    // A buffer that there is not.
+                    self.state.symbols[*symbol] = i64::from(i32::MIN);
+                }
+                Node::Release { ring, filling } => {
+                    self.begin_act(node);
+                    if takes_part(self.state.here.own, self.code.rings[*ring].making(*filling), node)? {
+                        return Ok(Next::Release(node));
+                    }
+                }
+                Node::Sync(sync @ Sync::Warps(warps)) => {
+                    let own = self.state.here.own;
+                    if takes_part(own, *warps, node)? {
+                        self.begin_act(node);
+                        let range = ThreadRange::of_warps(own.block().unwrap_or(0), *warps);
+                        return Ok(Next::Meet(node, *sync, range));
+                    }
+                }
                 Node::Sync(sync) if node.waits() => {
                     if let Some(stop) = self.stop(node, *sync)? {
                         return Ok(stop);
@@ -314,7 +366,12 @@ impl<'a> Machine<'a, '_> {
         let clocks = &mut self.state.clocks;
         let mut next = Next::Run;
         match sync {
-            Sync::Barrier(_) | Sync::Commit | Sync::Wait { .. } => clocks.meet(range),
+            Sync::Warps(_)
+            | Sync::Acquire { .. }
+            | Sync::Release { .. }
+            | Sync::Barrier(_)
+            | Sync::Commit
+            | Sync::Wait { .. } => clocks.meet(range),
             Sync::Cluster => clocks.all_meet(),
             Sync::Await if all.turns == block => clocks.await_turn(block),
             Sync::Await => next = Next::Turn(node),
@@ -346,7 +403,15 @@ impl<'a> Machine<'a, '_> {
 
 impl Units<'_> {
     fn is_ready(&self, at: usize) -> bool {
-        matches!(self.units[at].next, Next::Run)
+        let unit = &self.units[at];
+        match unit.next {
+            Next::Run => true,
+            Next::Acquire(Node::Acquire { ring, filling, .. }) => {
+                let at = ring.index();
+                self.blocks[unit.block].rings[at].is_ready(*filling, unit.turns[at])
+            }
+            Next::Acquire(_) | Next::Release(_) | Next::Meet(..) | Next::Turn(_) | Next::Nothing => false,
+        }
     }
 
     /// Where all units of a block are done, what they have is of no use any more.
@@ -355,7 +420,8 @@ impl Units<'_> {
         if self.blocks[block].is_done || !self.units.iter_mut().filter(is_own).all(|unit| unit.is_done()) {
             return;
         }
-        self.blocks[block] = Block { locals: Vec::new(), elements: Vec::new(), is_done: true };
+        let rings = std::mem::take(&mut self.blocks[block].rings);
+        self.blocks[block] = Block { locals: Vec::new(), elements: Vec::new(), rings, is_done: true };
         for unit in self.units.iter_mut().filter(is_own) {
             (unit.locals, unit.owners) = (Vec::new(), Vec::new());
         }
@@ -370,8 +436,10 @@ impl Units<'_> {
         let mut waiting: Vec<(ThreadRange, Option<usize>)> = Vec::new();
         for unit in &self.units {
             let act = match unit.next {
-                Next::Meet(node, ..) | Next::Turn(node) => Some(std::ptr::from_ref(node).addr()),
-                Next::Run | Next::Nothing => None,
+                Next::Meet(node, ..) | Next::Turn(node) | Next::Acquire(node) => {
+                    Some(std::ptr::from_ref(node).addr())
+                }
+                Next::Run | Next::Release(_) | Next::Nothing => None,
             };
             match waiting.last_mut() {
                 Some((range, last)) if *last == act && range.end == unit.here.own.first => {

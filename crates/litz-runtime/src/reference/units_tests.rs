@@ -191,3 +191,100 @@ fn blocks_of_a_cluster_meet() {
     expect(&text("barrier cluster"), &[3, 4, 5, 6, 7, 0, 1, 2]);
     expect_error(&text("barrier block"), 8, "memory c: threads race for element");
 }
+
+/// Warp 4 hands numbers to warps 0 to 3 through a ring of two buffers, with these acts around its stores and their loads.
+fn handed_on(acts: [&str; 4]) -> String {
+    let [empty, filled, full, emptied] = acts;
+    format!(
+        "kernel @k {{ write y: i32[640] ring 0 of 2 filled by warp 4, emptied by warps 0 to 3 shared s: i32[64]
+           for k in 5 {{
+             {empty}
+             warp v in 1 from 4 {{
+               lane l in 32 {{ %0: i64 = index 32*k + l  %1: i32 = cast %0  s[32*f + l] = %1 }}
+             }}
+             {filled}
+             {full}
+             warp w in 4 {{ lane l in 32 {{ %2: i32 = load s[32*u - l + 31]  y[128*k + 32*w + l] = %2 }} }}
+             {emptied}
+           }} }}"
+    )
+}
+
+const RING: [&str; 4] =
+    ["acquire empty ring 0 as f", "release full ring 0", "acquire full ring 0 as u", "release empty ring 0"];
+
+#[test]
+fn rings_hand_buffers_on_in_order() {
+    let expected: Vec<i32> = (0..640).map(|at| 32 * (at / 128) + 31 - at % 32).collect();
+    expect(&handed_on(RING), &expected);
+    let [empty, filled, full, emptied] = RING;
+    // A buffer that is given away while others read it, or taken before it is full.
+    let early = "release empty ring 0 acquire full ring 0 as v";
+    expect_error(&handed_on([empty, filled, full, ""]), 640, "deadlock: ");
+    expect_error(&handed_on([empty, "", full, emptied]), 640, "deadlock: ");
+    let early = handed_on([empty, filled, &format!("{full} {early}"), emptied]);
+    assert!(SEEDS.clone().all(|seed| run_by(&early, 640, seed).is_err()), "it races, or is stuck at the end");
+    expect_error(&handed_on([empty, filled, "", emptied]), 640, "nothing defines");
+}
+
+#[test]
+fn what_rings_do_not_order_races() {
+    let [empty, filled, full, emptied] = RING;
+    // The warps that empty a buffer store to it themselves, one of them for the others to read.
+    let text = handed_on([empty, filled, full, emptied]).replace(
+        "warp w in 4 { lane l in 32 { %2",
+        "warp w in 1 { lane l in 32 { %3: i32 = const 7  s[32*u + l] = %3 } } warp w in 4 { lane l in 32 { %2",
+    );
+    expect_error(&text, 640, "memory s: threads race for element");
+    // Behind its last release warp 4 goes on: what it stores then nobody sees who acquired.
+    let text = handed_on(RING).replace(
+        "release full ring 0",
+        "release full ring 0 warp v in 1 from 4 { lane l in 32 { %4: i32 = const 7  s[32*f + l] = %4 } }",
+    );
+    expect_error(&text, 640, "memory s: threads race for element");
+}
+
+#[test]
+fn buffers_are_full_when_copies_are_there() {
+    let text = "kernel @k { write y: i32[160] ring 0 of 2 filled by warp 1, emptied by warp 0
+         shared s: i32[64] shared a: i32[32]
+         warp w in 1 from 1 { lane l in 32 { %0: i64 = index l  %1: i32 = cast %0  a[l] = %1 } }
+         for k in 5 {
+           acquire empty ring 0 as f
+           warp w in 1 from 1 { lane l in 32 { copy async 1 a[l] to s[32*f + l] } }
+           release full ring 0
+           acquire full ring 0 as u
+           warp w in 1 { lane l in 32 { %2: i32 = load s[32*u + l]  y[32*k + l] = %2 } }
+           release empty ring 0
+         } }";
+    expect(text, &(0..160).map(|at| at % 32).collect::<Vec<i32>>());
+    // What is copied must not change until the copy is there.
+    let changed = text.replace(
+        "release full ring 0\n",
+        "release full ring 0 warp w in 1 from 1 { lane l in 32 { %3: i32 = load a[l]  a[l] = %3 } }\n",
+    );
+    let races =
+        |seed: u64| run_by(&changed, 160, seed).is_err_and(|error| error.to_string().contains("memory a"));
+    assert!(SEEDS.clone().any(races), "unless the copies happen to be there");
+    // Without the ring, copies are under way when the buffer is read.
+    let ahead = text.replace("acquire full ring 0 as u", "barrier block").replace("release empty ring 0", "");
+    assert!(run_by(&ahead.replace("32*u", "32*mod(k, 2)"), 160, 0).is_err());
+}
+
+#[test]
+fn some_warps_meet_alone() {
+    let text = |barrier: &str| {
+        format!(
+            "kernel @k {{ write y: i32[96] shared s: i32[64]
+               warp w in 2 {{ lane l in 32 {{ %0: i64 = index 32*w + l  %1: i32 = cast %0  s[32*w + l] = %1 }} }}
+               {barrier}
+               warp w in 2 {{ lane l in 32 {{ %2: i32 = load s[63 - 32*w - l]  y[32*w + l] = %2 }} }}
+               warp w in 1 from 2 {{ lane l in 32 {{ %3: i32 = const 5  y[64 + l] = %3 }} }}
+             }}"
+        )
+    };
+    let expected: Vec<i32> = (0..96).map(|at| if at < 64 { 63 - at } else { 5 }).collect();
+    expect(&text("barrier warps 0 to 1"), &expected);
+    expect_error(&text("barrier warp 0"), 96, "memory s: threads race for element");
+    expect_error(&text("barrier warps 1 to 2"), 96, "memory s: threads race for element");
+}

@@ -5,8 +5,9 @@ use litz_sym::{Expr, Sym};
 use crate::diag::Diags;
 use crate::dtype::Dtype;
 use crate::kernel::{
-    Act, Dot, Element, Fragment, FragmentLoad, FragmentProduct, Kernel, LaneReduction, Loop, LoopKind,
-    Matrix, MatrixProduct, Mem, MemData, Op, Space, Stmt, Swizzle, Sync, Val,
+    Act, Dot, Element, Filling, Fragment, FragmentLoad, FragmentProduct, Kernel, LaneReduction, Loop,
+    LoopKind, Matrix, MatrixProduct, Mem, MemData, Op, Ring, RingData, Space, Stmt, Swizzle, Sync, Val,
+    Warps,
 };
 use crate::scalar::{ReduceOp, ScalarOp};
 use crate::target::{Instruction, Level, Side};
@@ -33,10 +34,52 @@ fn barrier(cx: &mut Cursor) -> Result<Stmt> {
     if cx.eat("cluster") {
         return Ok(Stmt::Act(Act::Sync(Sync::Cluster)));
     }
+    if cx.is("warps") || cx.is("warp") && cx.second_is_number() {
+        return Ok(Stmt::Act(Act::Sync(Sync::Warps(warps(cx)?))));
+    }
     let found = Level::LOOPS.into_iter().find(|level| cx.is(level.name()));
     let level = found.ok_or_else(|| cx.expected("cluster, block, warpgroup or warp"))?;
     cx.take();
     Ok(Stmt::Act(Act::Sync(Sync::Barrier(level))))
+}
+
+/// `warp 8` or `warps 0 to 7`.
+fn warps(cx: &mut Cursor) -> Result<Warps> {
+    if cx.eat("warp") {
+        return Ok(Warps { first: cx.integer()?, count: 1 });
+    }
+    cx.expect("warps")?;
+    let first: u32 = cx.integer()?;
+    cx.expect("to")?;
+    if cx.peek_text().parse::<u32>().is_ok_and(|last| last < first) {
+        return Err(cx.expected(&format!("a number from {first} on")));
+    }
+    let last: u32 = cx.integer()?;
+    Ok(Warps { first, count: (last - first).saturating_add(1) })
+}
+
+/// `acquire full ring 0 as b`, or `release empty ring 0`.
+fn ring_act(cx: &mut Cursor, keyword: &str) -> Result<Stmt> {
+    cx.take();
+    let found = [Filling::Full, Filling::Empty].into_iter().find(|filling| cx.is(filling.name()));
+    let filling = found.ok_or_else(|| cx.expected("full or empty"))?;
+    cx.take();
+    cx.expect("ring")?;
+    let ring = Ring(cx.integer()?);
+    if keyword == "release" {
+        return Ok(Stmt::Act(Act::Sync(Sync::Release { ring, filling })));
+    }
+    cx.expect("as")?;
+    Ok(Stmt::Act(Act::Sync(Sync::Acquire { ring, filling, buffer: cx.sym()? })))
+}
+
+/// The number of what is numbered in the order of the text.
+fn in_order(cx: &mut Cursor, what: &str, number: usize) -> Result<()> {
+    if !cx.is(&number.to_string()) {
+        return Err(cx.expected(&format!("`{number}`, since {what} are numbered in order")));
+    }
+    cx.take();
+    Ok(())
 }
 
 /// A kernel being read.
@@ -79,21 +122,35 @@ impl Reader {
         if cx.is("check") {
             return self.check(cx).map(|()| true);
         }
+        if cx.is("ring") && cx.second_is_number() {
+            return self.ring(cx).map(|()| true);
+        }
         match Space::ALL.into_iter().find(|space| cx.is(space.name())) {
             Some(space) => self.mem(cx, space).map(|()| true),
             None => Ok(false),
         }
     }
 
+    /// `ring 0 of 3 filled by warp 8, emptied by warps 0 to 7`.
+    fn ring(&mut self, cx: &mut Cursor) -> Result<()> {
+        cx.take();
+        in_order(cx, "rings", self.kernel.rings.len())?;
+        cx.expect("of")?;
+        let buffers = cx.integer()?;
+        cx.expect("filled")?;
+        cx.expect("by")?;
+        let fills = warps(cx)?;
+        cx.expect(",")?;
+        cx.expect("emptied")?;
+        cx.expect("by")?;
+        self.kernel.rings.push(RingData { buffers, fills, empties: warps(cx)? });
+        Ok(())
+    }
+
     /// `check 0 = "message"`.
     fn check(&mut self, cx: &mut Cursor) -> Result<()> {
         cx.take();
-        if !cx.is(&self.kernel.checks.len().to_string()) {
-            return Err(
-                cx.expected(&format!("`{}`, since checks are numbered in order", self.kernel.checks.len()))
-            );
-        }
-        cx.take();
+        in_order(cx, "checks", self.kernel.checks.len())?;
         cx.expect("=")?;
         self.kernel.checks.push(cx.string()?);
         Ok(())
@@ -162,6 +219,7 @@ impl Reader {
                 cx.take();
                 Ok(Stmt::Act(Act::Sync(if keyword == "await" { Sync::Await } else { Sync::Pass })))
             }
+            "acquire" | "release" if cx.second_is("full") || cx.second_is("empty") => ring_act(cx, keyword),
             "elect" if cx.second_is("last") => {
                 cx.take();
                 cx.take();

@@ -36,6 +36,9 @@ impl Display for Kernel {
         write_guards(f, LINE, &self.facts)?;
         self.write_grid(f)?;
         locals.iter().try_for_each(|&mem| self.write_mem(f, mem))?;
+        for (ring, data) in self.rings.iter() {
+            writeln!(f, "{LINE}{ring} {data}")?;
+        }
         for (at, check) in self.checks.iter().enumerate() {
             writeln!(f, "{LINE}check {at} = {}", Quoted(check))?;
         }
@@ -48,12 +51,17 @@ impl Display for Sync {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
         match self {
             Sync::Barrier(level) => write!(f, "barrier {}", level.name()),
+            Sync::Warps(warps) => write!(f, "barrier {warps}"),
             Sync::Cluster => f.write_str("barrier cluster"),
             Sync::Elect => f.write_str("elect last"),
             Sync::Commit => f.write_str("commit"),
             Sync::Wait { newest } => write!(f, "wait {newest}"),
             Sync::Await => f.write_str("await turn"),
             Sync::Pass => f.write_str("pass turn"),
+            Sync::Acquire { ring, filling, buffer } => {
+                write!(f, "acquire {} {ring} as {buffer}", filling.name())
+            }
+            Sync::Release { ring, filling } => write!(f, "release {} {ring}", filling.name()),
         }
     }
 }
