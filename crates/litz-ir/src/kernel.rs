@@ -45,7 +45,7 @@ use litz_sym::{Expr, Facts, Rel, Sym};
 use std::collections::BTreeMap;
 
 pub use act::{Act, Op, Part, PartMut, Sync, Touch};
-pub use fragment::{Fragment, FragmentLoad, FragmentProduct};
+pub use fragment::{Fragment, FragmentLoad, FragmentProduct, Operand, Rows};
 pub use lanes::LaneReduction;
 pub use product::{Dot, Element, Matrix, MatrixProduct};
 pub use ring::{Filling, Ring, RingData, Warps};

@@ -216,6 +216,16 @@ impl Instruction {
         [self.rows, self.columns, self.depth].map(i64::from)
     }
 
+    /// The threads that run it together: a warp, or a warpgroup. (Of instructions of a GPU.)
+    pub fn threads(&self) -> u32 {
+        if self.is_of_warpgroup() { Gpu::WARPGROUP } else { Gpu::LANES }
+    }
+
+    /// Whether a warpgroup runs it, on operands in shared memory.
+    pub fn is_of_warpgroup(&self) -> bool {
+        self.rows == Gpu::WARPGROUP_ROWS
+    }
+
     /// Whether it takes several reduced points at once.
     pub fn is_mma(&self) -> bool {
         self.depth > 1

@@ -251,6 +251,10 @@ impl Interpreter {
             Fault::Ring(ring) => {
                 self.bug(format!("{ring} is not emptied at the end, or is released before it is acquired"))
             }
+            Fault::Products(mem) => {
+                let place = mem.map_or("the end".to_owned(), |mem| format!("`{}`", self.code.mems[mem].name));
+                self.bug(format!("products are under way at {place}: they are not waited for"))
+            }
             Fault::NoValue => self.bug("an index expression overflows or divides by zero"),
         }
     }

@@ -18,6 +18,9 @@
 //! elements, whatever that takes: guards, memory that others see, values that are computed first. Operands are loaded ahead of the written-out loops that
 //! repeat them: those of `n` rows and `m` columns of instructions once each, not `n*m` times.
 //!
+//! The instruction of a warpgroup reads its right operand in shared memory itself, and its left one where that lies in such rows. It goes on in the
+//! background, so that `wait products` stands behind those of a loop.
+//!
 //! Points past the ends of rows and columns are multiplied as well, into sums that nobody reads. Those past the end of the reduced points
 //! would be added to what counts, so that one of two factors that are guarded there is zero, and the other one, too, since it may hold
 //! what is no number.
@@ -27,14 +30,14 @@ mod own;
 
 use super::Pass;
 use litz_ir::kernel::{
-    Act, Fragment, FragmentProduct, Kernel, Loop, LoopKind, Mem, MemData, Op, Part, Space, Stmt, Val,
-    position, visit,
+    Act, Fragment, FragmentProduct, Kernel, Loop, LoopKind, Mem, MemData, Op, Operand, Part, Space, Stmt,
+    Sync, Val, position, visit,
 };
 use litz_ir::loops::Axis;
 use litz_ir::target::{Gpu, Instruction, Level, Side, Target};
 use litz_ir::{Diag, Dtype, ReduceOp, ScalarOp};
 use litz_sym::{Expr, Facts, Rel, Sym};
-use operand::Operand;
+use operand::Source;
 use std::collections::{HashMap, HashSet};
 
 /// The pass.
@@ -47,10 +50,6 @@ pub const PASS: Pass = Pass { name: "fragments", run };
 /// over them by digits of an index.
 fn run(kernel: &mut Kernel, target: &Target) -> Result<(), Diag> {
     let Target::Gpu(gpu) = target else { return Ok(()) };
-    // Instructions of warpgroups read shared memory themselves: kernels that have some stay as they are.
-    if has_warpgroups(&kernel.body, Level::Block) {
-        return Ok(());
-    }
     let mut facts = kernel.facts.clone();
     kernel.grid.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
     let body = std::mem::take(&mut kernel.body);
@@ -60,8 +59,8 @@ fn run(kernel: &mut Kernel, target: &Target) -> Result<(), Diag> {
     own::spread(kernel, facts)
 }
 
-/// The symbols by which fragments say where the elements of a lane are, until these are spread: the lane, pieces along the sum, rows of eight
-/// down, and neighbours in a piece.
+/// The symbols by which fragments say where the elements of a thread are, until these are spread: the lane of a warp or thread of a warpgroup,
+/// pieces along the sum, rows of eight down, and neighbours in a piece.
 const PLACES: [&str; 4] = ["fragment.lane", "fragment.along", "fragment.down", "fragment.inner"];
 
 /// What is around statements.
@@ -93,6 +92,8 @@ struct Names {
     row: Sym,
     /// Of a lane, of pieces along the sum, of rows of eight down, and of neighbours in a piece.
     places: [Sym; 4],
+    /// Of a warp of a warpgroup.
+    warp: Sym,
 }
 
 impl Names {
@@ -109,6 +110,7 @@ impl Names {
         };
         Names {
             row: free("row"),
+            warp: free("warp_of"),
             places: ["lane", "along", "down", "inner"].map(|name| free(&format!("{name}_of"))),
         }
     }
@@ -268,8 +270,9 @@ impl Products<'_> {
         let [dtype, other] = sum.factors.map(|factor| self.source(&sum.lets, factor));
         let shape = points.map(|axis| axis.extent.as_int().unwrap_or(0));
         let by = (dtype == other).then(|| self.gpu.instruction(around.level, dtype, shape)).flatten();
-        let by = by.filter(|by| !by.rounds && around.level == Level::Warp);
-        let by = by.ok_or_else(|| misfit(self, "no instruction of a warp takes its points"))?;
+        let by = by.filter(|by| !by.rounds && around.level.has_threads());
+        let by = by.ok_or_else(|| misfit(self, "no instruction of a warp or warpgroup takes its points"))?;
+        let columns = u32::try_from(shape[1]).unwrap_or(0);
         let [row, column, _] = points.map(|axis| axis.var);
         let mut factors = sum.factors;
         if sum.varies(factors[0], column) {
@@ -284,23 +287,38 @@ impl Products<'_> {
         let [left, right] = operands;
         let (left, right) = (left?, right?);
         // Loops that both operands depend on stay around all.
-        let is_of = |operand: &Operand, axis: &Axis| operand.varies(axis.var);
+        let is_of = |operand: &Source, axis: &Axis| operand.varies(axis.var);
         let shared = repeated.iter().take_while(|axis| is_of(&left, axis) && is_of(&right, axis)).count();
         let (outer, inner) = repeated.split_at(shared);
         let mut out = Vec::new();
-        let fragments = [left, right].map(|operand| {
+        let operands = [left, right].map(|operand| {
+            if by.is_of_warpgroup()
+                && let Some(rows) = self.rows_of(&operand, &sum, &around)
+            {
+                return Operand::Rows(rows);
+            }
             let own: Vec<Axis> = inner.iter().copied().filter(|axis| operand.varies(axis.var)).collect();
-            self.loaded(by, operand, (&sum, &own), &around, &mut out)
+            Operand::Own(self.loaded(by, operand, (&sum, &own), &around, &mut out))
         });
         let [lane, along, down, beside] = PLACES.map(|name| Expr::sym(Sym::new(name)));
-        let at = Side::Sums.of_lane(by, lane, [along, down, beside]);
+        let at = Side::Sums.of_thread(by, lane, [along, down, beside]);
         let value = |sym: Sym| if sym == row { Some(at[0]) } else { (sym == column).then_some(at[1]) };
-        let first = places(&around.facts, Side::Sums, by).simplify(sum.index.subst(&value));
-        let [left, right] = fragments;
+        let first = places(&around.facts, Side::Sums, (by, columns)).simplify(sum.index.subst(&value));
+        let [left, right] = operands;
+        if by.is_of_warpgroup() && !matches!(right, Operand::Rows(_)) {
+            return Err(misfit(
+                self,
+                "the right operand of a warpgroup lies in rows of 16 bytes in shared memory",
+            ));
+        }
         let sums = Fragment { mem: sum.mem, first, steps: [Expr::zero(); 3] };
-        let product = FragmentProduct { by, sum: sums, left, right };
+        let product = FragmentProduct { by, columns, sum: sums, left, right };
         out.push(nested(inner, vec![Stmt::Act(Act::FragmentProduct(product))]).remove(0));
-        Ok(nested(outer, out))
+        let mut all = nested(outer, out);
+        if by.is_of_warpgroup() {
+            all.push(Stmt::Act(Act::Sync(Sync::Products)));
+        }
+        Ok(all)
     }
 
     /// The type in memory of what a value is: that of what it is loaded from, or rounded to.
@@ -313,29 +331,19 @@ impl Products<'_> {
         }
     }
 
-    /// Memory for a fragment, under a name that nothing else has: of so many elements a lane, those of one behind each other.
-    fn memory(&mut self, of: Mem, side: Side, dtype: Dtype, elements: Expr) -> Mem {
+    /// Memory for a fragment, under a name that nothing else has: of so many elements a thread, those of one behind each other.
+    fn memory(&mut self, of: Mem, side: Side, by: &Instruction, elements: Expr) -> Mem {
         let name = self.kernel.free_memory_name(&format!("{}_{}", self.kernel.mems[of].name, side.name()));
-        let extent = elements * i64::from(Gpu::LANES);
-        self.kernel.mems.push(MemData::flat(name, dtype, extent, Space::Register))
+        let extent = elements * i64::from(by.threads());
+        self.kernel.mems.push(MemData::flat(name, by.dtype, extent, Space::Register))
     }
 }
 
-/// Whether there are loops of an instruction that a warpgroup runs.
-fn has_warpgroups(stmts: &[Stmt], level: Level) -> bool {
-    stmts.iter().any(|stmt| match stmt {
-        Stmt::Loop(Loop { kind: LoopKind::Mma, .. }) => level == Level::Warpgroup,
-        Stmt::Loop(Loop { kind, body, .. }) => has_warpgroups(body, kind.level().unwrap_or(level)),
-        Stmt::If { then, other, .. } => has_warpgroups(then, level) || has_warpgroups(other, level),
-        Stmt::Act(_) => false,
-    })
-}
-
 /// What is known of where the elements of a lane are.
-fn places(facts: &Facts, side: Side, by: &Instruction) -> Facts {
+fn places(facts: &Facts, side: Side, (by, columns): (&Instruction, u32)) -> Facts {
     let mut facts = facts.clone();
-    let [along, down, inner] = side.pieces(by);
-    for (name, extent) in PLACES.into_iter().zip([i64::from(Gpu::LANES), along, down, inner]) {
+    let [along, down, inner] = side.pieces(by, columns.into());
+    for (name, extent) in PLACES.into_iter().zip([i64::from(by.threads()), along, down, inner]) {
         facts.declare_index(Sym::new(name), Expr::int(extent));
     }
     facts

@@ -8,7 +8,7 @@ use litz_sym::{Expr, Rel, Sym};
 
 use super::{
     Dot, Element, Filling, Fragment, FragmentLoad, FragmentProduct, LaneReduction, Matrix, MatrixProduct,
-    Mem, Ring, Val, Warps,
+    Mem, Operand, Ring, Rows, Val, Warps,
 };
 use crate::dtype::Dtype;
 use crate::loops::Axis;
@@ -142,6 +142,8 @@ pub enum Sync {
         /// Groups that may still be under way.
         newest: u32,
     },
+    /// `wait products`: all products that the threads of a warpgroup have begun are done.
+    Products,
     /// `await turn`: all threads of a block see what the blocks of earlier iterations of the chain around have stored before they
     /// passed the turn on.
     Await,
@@ -295,11 +297,11 @@ macro_rules! each_part_of_op {
 /// Calls `$f` with every part of an act, for shared and for mutable references: `$Part` is the type of the parts, `$one` makes a slice of
 /// one element, and `$iter` iterates over a slice. This is the one place that says what acts consist of.
 macro_rules! each_part {
-    (fragment $fragment:ident, $touch:ident, $f:ident, $Part:ident, $one:path, $iter:ident) => {
+    (fragment $fragment:ident, $touch:ident, $f:ident, $Part:ident, $one:path, $iter:ident) => {{
         let Fragment { mem, first, steps } = $fragment;
         $f($Part::always(Touch::$touch, mem, None, $one(first)));
         steps.$iter().for_each(|step| $f($Part::Expr(step)));
-    };
+    }};
     ($act:expr, $f:ident, $Part:ident, $one:path, $iter:ident, $each:ident) => {
         match $act {
             Act::Let { op, .. } => op.$each(&mut *$f),
@@ -339,14 +341,20 @@ macro_rules! each_part {
                 $f($Part::Expr(columns));
                 over.$iter().for_each(|Axis { extent, .. }| $f($Part::Expr(extent)));
             }
-            Act::FragmentLoad(FragmentLoad { into, from, first, .. }) => {
+            Act::FragmentLoad(FragmentLoad { into, rows: Rows { mem, first, .. }, .. }) => {
                 each_part!(fragment into, Store, $f, $Part, $one, $iter);
-                $f($Part::always(Touch::Load, from, None, $one(first)));
+                $f($Part::always(Touch::Load, mem, None, $one(first)));
             }
             Act::FragmentProduct(FragmentProduct { sum, left, right, .. }) => {
                 each_part!(fragment sum, Store, $f, $Part, $one, $iter);
-                each_part!(fragment left, Load, $f, $Part, $one, $iter);
-                each_part!(fragment right, Load, $f, $Part, $one, $iter);
+                for operand in [left, right] {
+                    match operand {
+                        Operand::Own(own) => each_part!(fragment own, Load, $f, $Part, $one, $iter),
+                        Operand::Rows(Rows { mem, first, .. }) => {
+                            $f($Part::always(Touch::Load, mem, None, $one(first)));
+                        }
+                    }
+                }
             }
             Act::Copy { from, to, .. } => {
                 for (touch, element) in [(Touch::Load, from), (Touch::Store, to)] {

@@ -37,8 +37,15 @@ pub struct FragmentLoad {
     pub side: Side,
     /// Where it goes.
     pub into: Fragment,
-    /// Memory that is read.
-    pub from: Mem,
+    /// Where it comes from.
+    pub rows: Rows,
+}
+
+/// An operand in shared memory: rows of elements that lie side by side, in units of 16 bytes.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Rows {
+    /// The memory.
+    pub mem: Mem,
     /// The variable of the rows that lie side by side: of rows or columns of the operand, or of reduced points.
     pub row: Sym,
     /// Where each of these begins.
@@ -47,23 +54,36 @@ pub struct FragmentLoad {
     pub is_transposed: bool,
 }
 
-/// Adds a product of two fragments to a third, by one instruction of a warp.
+/// An operand of a product.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Operand {
+    /// What each thread has of it.
+    Own(Fragment),
+    /// Shared memory that the instruction of a warpgroup reads itself.
+    Rows(Rows),
+}
+
+/// Adds a product of two fragments to a third, by one instruction of a warp, or of two operands by one of a warpgroup.
 ///
 /// ```text
 /// acc[4*v step 0, 2, 1] mma.m16n8k16.bf16= fragments a[8*u step 4, 2, 1] by b[4*v step 2, 0, 1]
+/// acc[0 step 2, 32, 1] wgmma.m64k16.bf16= fragments x_tile[64*n] rows n by w_tile[64*n] rows n in 128
 /// ```
 ///
+/// The instruction of a warpgroup goes on in the background: until `wait products` nobody touches the sums, nor changes the operands.
 /// Numbers are as those of a [`Dot`](super::Dot).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct FragmentProduct {
     /// The instruction.
     pub by: &'static Instruction,
+    /// How many columns.
+    pub columns: u32,
     /// The sums.
     pub sum: Fragment,
     /// Rows, and reduced points.
-    pub left: Fragment,
-    /// Columns, and reduced points.
-    pub right: Fragment,
+    pub left: Operand,
+    /// Columns, and reduced points: of a warpgroup in shared memory.
+    pub right: Operand,
 }
 
 impl Fragment {
@@ -73,18 +93,48 @@ impl Fragment {
     }
 }
 
-impl FragmentLoad {
-    /// How many rows that lie side by side there are, and of how many elements.
-    pub fn extents(&self) -> [i64; 2] {
-        let [rows, columns, depth] = self.by.shape();
-        let across = if self.side == Side::Left { rows } else { columns };
+impl Rows {
+    /// How many rows that lie side by side there are, and of how many elements, of an operand of an instruction that takes so many columns.
+    pub fn extents(&self, by: &Instruction, side: Side, columns: i64) -> [i64; 2] {
+        let [rows, _, depth] = by.shape();
+        let across = if side == Side::Left { rows } else { columns };
         if self.is_transposed { [depth, across] } else { [across, depth] }
     }
 }
 
 impl FragmentProduct {
-    /// The fragments, and what each is of.
-    pub fn fragments(&self) -> [(Side, &Fragment); 3] {
-        [(Side::Sums, &self.sum), (Side::Left, &self.left), (Side::Right, &self.right)]
+    /// What threads have of their own, and what each is of.
+    pub fn fragments(&self) -> Vec<(Side, &Fragment)> {
+        let own = |(side, operand)| match operand {
+            &Operand::Own(ref own) => Some((side, own)),
+            Operand::Rows(_) => None,
+        };
+        let operands = [(Side::Left, &self.left), (Side::Right, &self.right)];
+        std::iter::once((Side::Sums, &self.sum)).chain(operands.into_iter().filter_map(own)).collect()
+    }
+
+    /// As [`FragmentProduct::fragments`], to be changed.
+    pub fn fragments_mut(&mut self) -> Vec<(Side, &mut Fragment)> {
+        let own = |(side, operand)| match operand {
+            &mut Operand::Own(ref mut own) => Some((side, own)),
+            Operand::Rows(_) => None,
+        };
+        let operands = [(Side::Left, &mut self.left), (Side::Right, &mut self.right)];
+        std::iter::once((Side::Sums, &mut self.sum)).chain(operands.into_iter().filter_map(own)).collect()
+    }
+
+    /// What lies in shared memory, and which operand it is.
+    pub fn rows(&self) -> Vec<(Side, &Rows)> {
+        let shared = |(side, operand)| match operand {
+            &Operand::Rows(ref rows) => Some((side, rows)),
+            Operand::Own(_) => None,
+        };
+        [(Side::Left, &self.left), (Side::Right, &self.right)].into_iter().filter_map(shared).collect()
+    }
+
+    /// Rows, columns and reduced points.
+    pub fn shape(&self) -> [i64; 3] {
+        let [rows, _, depth] = self.by.shape();
+        [rows, i64::from(self.columns), depth]
     }
 }

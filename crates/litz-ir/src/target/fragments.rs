@@ -3,10 +3,14 @@
 //! All instructions of warps that the language has lay them out by one rule (PTX ISA, fragments of `mma.m16n8k4` to `mma.m16n8k32`): a
 //! register of 32 bits has `group` neighbouring reduced points, four lanes have those of a row side by side, eight fours the rows. Of an
 //! instruction of 16 rows a lane has those of two rows, eight apart, and along the sum as many pieces as it takes to be as deep.
-//! Doubles have two registers each, and the same places.
+//! Doubles have two registers each, and the same places. Of an instruction of a warpgroup each warp has 16 rows, as of its own, and sums in pieces of
+//! eight columns (`wgmma.m64nNk16`).
 
-use super::Instruction;
+use super::{Gpu, Instruction};
 use litz_sym::Expr;
+
+/// Rows of the sums that a warp has, at most: a warpgroup has those of its warps below each other.
+const WARP_ROWS: i64 = 16;
 
 /// A matrix of an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -32,30 +36,36 @@ impl Side {
         }
     }
 
-    /// What a lane has: pieces along the sum, pieces eight rows apart, and the neighbours of a piece.
-    pub fn pieces(self, by: &Instruction) -> [i64; 3] {
+    /// What a thread has, of an instruction that takes so many columns: pieces along the sum, or of sums across the columns, pieces eight rows
+    /// apart, and the neighbours of a piece.
+    pub fn pieces(self, by: &Instruction, columns: i64) -> [i64; 3] {
         let [rows, _, depth] = by.shape();
-        let group = i64::from(by.group);
+        let (group, down) = (i64::from(by.group), rows.min(WARP_ROWS) / 8);
         match self {
-            Side::Left => [depth / (4 * group), rows / 8, group],
+            Side::Left => [depth / (4 * group), down, group],
             Side::Right => [depth / (4 * group), 1, group],
-            Side::Sums => [1, rows / 8, 2],
+            Side::Sums => [columns / 8, down, 2],
         }
     }
 
-    /// The elements of a lane.
-    pub fn elements(self, by: &Instruction) -> i64 {
-        self.pieces(by).into_iter().product()
+    /// The elements of a thread.
+    pub fn elements(self, by: &Instruction, columns: i64) -> i64 {
+        self.pieces(by, columns).into_iter().product()
     }
 
-    /// Row and reduced point, column and reduced point, or row and column of an element that a lane has: the `inner`-th of its piece,
-    /// which is so many along the sum, and so many rows of eight down.
-    pub fn of_lane(self, by: &Instruction, lane: Expr, [along, down, inner]: [Expr; 3]) -> [Expr; 2] {
+    /// Row and reduced point, column and reduced point, or row and column of an element that a thread has of those that run an instruction:
+    /// the `inner`-th of its piece, which is so many along the sum or the columns, and so many rows of eight down.
+    pub fn of_thread(self, by: &Instruction, thread: Expr, [along, down, inner]: [Expr; 3]) -> [Expr; 2] {
         let group = i64::from(by.group);
+        let (warp, lane) = match by.is_of_warpgroup() {
+            true => (thread.floordiv(i64::from(Gpu::LANES)), thread.modulo(i64::from(Gpu::LANES))),
+            false => (Expr::zero(), thread),
+        };
         let (four, place) = (lane.floordiv(4), lane.modulo(4));
+        let row = warp * WARP_ROWS + four + down * 8;
         match self {
-            Side::Left | Side::Right => [four + down * 8, place * group + along * (4 * group) + inner],
-            Side::Sums => [four + down * 8, place * 2 + inner],
+            Side::Left | Side::Right => [row, place * group + along * (4 * group) + inner],
+            Side::Sums => [row, place * 2 + along * 8 + inner],
         }
     }
 }
@@ -63,25 +73,27 @@ impl Side {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::{Gpu, GpuIsa};
+    use crate::target::GpuIsa;
     use std::collections::BTreeSet;
 
     /// The lanes of a warp have each element of each matrix of each instruction once.
     #[test]
     fn lanes_have_all_of_a_matrix() {
-        let instructions = GpuIsa::Sm90.instructions().iter().filter(|by| by.rows < Gpu::WARPGROUP_ROWS);
-        for by in instructions {
+        for by in GpuIsa::Sm90.instructions() {
             let [rows, columns, depth] = by.shape();
             for (side, sizes) in
                 [(Side::Left, [rows, depth]), (Side::Right, [columns, depth]), (Side::Sums, [rows, columns])]
             {
-                let [along, down, inner] = side.pieces(by);
+                if side == Side::Right && by.is_of_warpgroup() {
+                    continue;
+                }
+                let [along, down, inner] = side.pieces(by, columns);
                 let mut found = BTreeSet::new();
-                for lane in 0..32 {
+                for lane in 0..i64::from(by.threads()) {
                     for piece in 0..along * down * inner {
                         let at = [piece / (down * inner), piece / inner % down, piece % inner].map(Expr::int);
                         let place =
-                            side.of_lane(by, Expr::int(lane), at).map(|e| e.as_int().expect("a number"));
+                            side.of_thread(by, Expr::int(lane), at).map(|e| e.as_int().expect("a number"));
                         assert!(
                             (0..2).all(|dim| (0..sizes[dim]).contains(&place[dim])),
                             "{}: {place:?}",
@@ -103,7 +115,7 @@ mod tests {
             (0..32).flat_map(|lane| [(lane, 0, 0), (lane, 0, 1), (lane, 1, 0), (lane, 1, 1)])
         {
             let [lane, down, inner] = [lane, down, inner].map(Expr::int);
-            let own = Side::Sums.of_lane(by, lane, [Expr::zero(), down, inner]);
+            let own = Side::Sums.of_thread(by, lane, [Expr::zero(), down, inner]);
             assert_eq!(own, Gpu::sum_of_thread([Expr::zero(), lane], [down, inner]));
         }
     }

@@ -9,7 +9,8 @@ use crate::dtype::{Dtype, Kind};
 use crate::ids::Id;
 use crate::kernel::{
     Act, Blocks, Dot, Filling, Fragment, FragmentLoad, FragmentProduct, Kernel, LaneReduction, Loop,
-    LoopKind, MatrixProduct, Mem, MemData, Op, Ring, RingData, Space, Stmt, Sync, Val, Warps, visit,
+    LoopKind, MatrixProduct, Mem, MemData, Op, Operand, Ring, RingData, Rows, Space, Stmt, Sync, Val, Warps,
+    visit,
 };
 use crate::scalar::ReduceOp;
 use crate::target::{Gpu, Instruction, Level, Side};
@@ -251,6 +252,11 @@ impl Verifier<'_> {
                 );
                 self.report.check(*level == around && level.has_threads(), "divergent-barrier", message);
             }
+            Stmt::Act(Act::Sync(Sync::Products)) => {
+                let is_group = self.around.last() == Some(&Level::Warpgroup);
+                let message = format_args!("wait products: what comes here is no warpgroup");
+                self.report.check(is_group, "wrong-fragment", message);
+            }
             Stmt::Act(Act::Sync(Sync::Warps(warps))) => {
                 let message = format_args!("barrier {warps}: what comes here is not all threads of a block");
                 self.report.check(self.is_block(), "divergent-barrier", message);
@@ -453,22 +459,30 @@ impl Verifier<'_> {
     }
 
     fn fragment_load(&mut self, load: &FragmentLoad) {
-        let FragmentLoad { by, side, into, from, row, first, is_transposed } = load;
+        let FragmentLoad { by, side, into, rows } = load;
         let place = format!("{} of {} to `{}`", side.name(), by.name, self.mem_name(into.mem));
-        self.of_warp(by, &place);
+        let message = format_args!("{place}: a warpgroup loads no fragments");
+        self.report.check(!by.is_of_warpgroup(), "wrong-fragment", message);
+        self.of_team(by, by.columns, &place);
         self.fragment((*side, into), by, &place);
+        self.fragment_rows((*side, rows), by, &place);
+    }
+
+    /// Checks that rows are in shared memory that instructions read.
+    fn fragment_rows(&mut self, (side, rows): (Side, &Rows), by: &Instruction, place: &str) {
+        let Rows { mem: from, row, first, is_transposed } = rows;
         let mark = self.report.enter();
         self.report.declare(*row);
-        self.element(*from, &[*first], &place);
+        self.element(*from, &[*first], place);
         self.report.leave(mark);
-        self.operand(*from, by.dtype, &place);
-        self.flat(*from, &place);
+        self.operand(*from, by.dtype, place);
+        self.flat(*from, place);
         let Some(data) = self.kernel.mems.get(*from) else { return };
         // Pairs of bytes are not transposed.
         let bytes = data.dtype.size();
         let is_beside = if *is_transposed { bytes == 2 } else { bytes <= 4 };
         let has_rows = data.swizzle.is_none_or(|swizzle| swizzle.unit as usize * bytes >= 16);
-        let is_fit = data.space == Space::Shared && *side != Side::Sums && is_beside && has_rows;
+        let is_fit = data.space == Space::Shared && side != Side::Sums && is_beside && has_rows;
         let message = format_args!("{place}: `{}` has no rows of 16 bytes for it", data.name);
         self.report.check(is_fit, "wrong-fragment", message);
     }
@@ -476,22 +490,32 @@ impl Verifier<'_> {
     fn fragment_product(&mut self, product: &FragmentProduct) {
         let by = product.by;
         let place = format!("{} to `{}`", by.name, self.mem_name(product.sum.mem));
-        self.of_warp(by, &place);
+        self.of_team(by, product.columns, &place);
         for fragment in product.fragments() {
             self.fragment(fragment, by, &place);
         }
+        for rows in product.rows() {
+            self.fragment_rows(rows, by, &place);
+        }
+        let is_shared = |operand: &Operand| matches!(operand, Operand::Rows(_));
+        let (is_left, is_right) = (is_shared(&product.left), is_shared(&product.right));
+        let is_fit = if by.is_of_warpgroup() { is_right } else { !is_left && !is_right };
+        let message =
+            format_args!("{place}: operands of a warp are fragments, the right one of a warpgroup is shared");
+        self.report.check(is_fit, "wrong-fragment", message);
     }
 
-    /// Checks that an instruction is one of a warp, which comes there.
-    fn of_warp(&mut self, by: &Instruction, place: &str) {
-        let is_fit = by.rows > 1 && by.rows < Gpu::WARPGROUP_ROWS && by.columns == 8;
-        self.report.check(
-            is_fit,
-            "instruction-shape",
-            format_args!("{place}: it is no instruction of a warp"),
-        );
-        let is_warp = self.around.last() == Some(&Level::Warp);
-        self.report.check(is_warp, "wrong-fragment", format_args!("{place}: what comes here is no warp"));
+    /// Checks that an instruction is one of a warp or warpgroup, which comes there, and takes so many columns.
+    fn of_team(&mut self, by: &Instruction, columns: u32, place: &str) {
+        let (level, is_of_gpu, is_wide) = match by.is_of_warpgroup() {
+            true => (Level::Warpgroup, true, columns > 0 && columns % 8 == 0 && columns <= by.columns),
+            false => (Level::Warp, by.rows > 1 && by.columns == 8, columns == by.columns),
+        };
+        let message = format_args!("{place}: it is no instruction of threads for {columns} columns");
+        self.report.check(is_of_gpu && is_wide, "instruction-shape", message);
+        let is_there = self.around.last() == Some(&level);
+        let message = format_args!("{place}: what comes here is no {}", level.name());
+        self.report.check(is_there, "wrong-fragment", message);
     }
 
     fn fragment(&mut self, (side, fragment): (Side, &Fragment), by: &Instruction, place: &str) {

@@ -13,8 +13,8 @@ use std::fmt;
 use litz_sym::{Expr, Facts, Kind, Range, Rel, Sym};
 
 use crate::kernel::{
-    Act, Fragment, FragmentLoad, Kernel, LaneReduction, Loop, LoopKind, MatrixProduct, Mem, Op, Space, Stmt,
-    Sync,
+    Act, Fragment, FragmentLoad, Kernel, LaneReduction, Loop, LoopKind, MatrixProduct, Mem, Op, Rows, Space,
+    Stmt, Sync,
 };
 use crate::loops::Axis;
 use crate::target::{Instruction, Side};
@@ -151,7 +151,9 @@ impl Walk<'_> {
                 Stmt::Act(Act::MatrixProduct(product)) => self.matrix_product(product),
                 Stmt::Act(Act::FragmentLoad(load)) => self.fragment_load(load),
                 Stmt::Act(Act::FragmentProduct(product)) => {
-                    product.fragments().into_iter().for_each(|own| self.fragment(own, product.by));
+                    let (by, columns) = (product.by, i64::from(product.columns));
+                    product.fragments().into_iter().for_each(|own| self.fragment(own, by, columns));
+                    product.rows().into_iter().for_each(|rows| self.fragment_rows(rows, by, columns));
                 }
                 Stmt::Act(Act::Lanes(LaneReduction { first, lanes, copies, .. })) => {
                     stmt.stored().for_each(|(mem, index)| self.access(mem, index, &[]));
@@ -218,21 +220,27 @@ impl Walk<'_> {
     }
 
     fn fragment_load(&mut self, load: &FragmentLoad) {
-        self.fragment((load.side, &load.into), load.by);
+        let columns = i64::from(load.by.columns);
+        self.fragment((load.side, &load.into), load.by, columns);
+        self.fragment_rows((load.side, &load.rows), load.by, columns);
+    }
+
+    /// Checks the rows of an operand that lie in shared memory.
+    fn fragment_rows(&mut self, (side, rows): (Side, &Rows), by: &Instruction, columns: i64) {
         let around = self.scopes.len();
-        let [rows, beside] = load.extents().map(Expr::int);
+        let [count, beside] = rows.extents(by, side, columns).map(Expr::int);
         let element = Sym::new("fragment.element");
-        self.enter_axis(Axis { var: load.row, extent: rows });
+        self.enter_axis(Axis { var: rows.row, extent: count });
         self.enter_axis(Axis { var: element, extent: beside });
-        self.access(load.from, &[load.first + Expr::sym(element)], &[]);
+        self.access(rows.mem, &[rows.first + Expr::sym(element)], &[]);
         self.scopes.truncate(around);
     }
 
     /// Checks what each lane has of a matrix.
-    fn fragment(&mut self, (side, fragment): (Side, &Fragment), by: &Instruction) {
+    fn fragment(&mut self, (side, fragment): (Side, &Fragment), by: &Instruction, columns: i64) {
         let depth = self.scopes.len();
         let names = ["fragment.along", "fragment.down", "fragment.inner"];
-        let pieces = side.pieces(by);
+        let pieces = side.pieces(by, columns);
         let axes: [Axis; 3] =
             std::array::from_fn(|at| Axis { var: Sym::new(names[at]), extent: Expr::int(pieces[at]) });
         axes.into_iter().for_each(|axis| self.enter_axis(axis));

@@ -510,9 +510,11 @@ fn iterations(
                 loops.push(Formula::Product(points.into()));
             }
             // Loads and stores of all lanes, and products of all points.
-            Stmt::Act(Act::FragmentLoad(load)) => alone += 2 * 32 * load.side.elements(load.by),
+            Stmt::Act(Act::FragmentLoad(load)) => {
+                alone += 2 * 32 * load.side.elements(load.by, load.by.columns.into())
+            }
             Stmt::Act(Act::FragmentProduct(product)) => {
-                alone += 2 * product.by.shape().into_iter().product::<i64>()
+                alone += 2 * product.shape().into_iter().product::<i64>()
             }
             Stmt::Act(Act::Sync(_) | Act::Prefetch { .. }) => {}
             // A load and a store, or a product and a sum.

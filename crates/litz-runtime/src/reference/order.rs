@@ -117,7 +117,7 @@ impl Machine<'_, '_> {
         Ok(())
     }
 
-    fn mark(&mut self, mem: usize, index: i64, mark: impl FnOnce(&mut super::Element)) {
+    pub(super) fn mark(&mut self, mem: usize, index: i64, mark: impl FnOnce(&mut super::Element)) {
         let element = usize::try_from(index).ok().and_then(|at| self.state.elements[mem].get_mut(at));
         element.map(mark);
     }
@@ -194,10 +194,14 @@ impl Machine<'_, '_> {
         Ok(())
     }
 
-    /// What is under way is of no use any more.
-    pub(super) fn drop_copies(&mut self) {
+    /// A unit is done: copies that are under way are of no use any more.
+    ///
+    /// # Errors
+    /// Where products are under way.
+    pub(super) fn drop_copies(&mut self) -> Result<(), Fault> {
         for copy in self.state.transfers.take() {
             self.unmark(&copy);
         }
+        if self.state.transfers.products.own.is_empty() { Ok(()) } else { Err(Fault::Products(None)) }
     }
 }

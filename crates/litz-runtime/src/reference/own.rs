@@ -1,9 +1,11 @@
 //! Runs what threads do with memory that each has of its own, and the instructions of warps on it.
 
+use litz_ir::Dtype;
 use litz_ir::target::{Gpu, Side};
 
 use super::code::Lanes;
-use super::fragments::{LoadOfFragment, OwnFragment, ProductOfFragments};
+use super::elements::Side as ElementSide;
+use super::fragments::{LoadOfFragment, OperandRows, OwnFragment, ProductOfFragments, ProductOperand};
 use super::races::Touch;
 use super::run::{Fault, Machine};
 use super::threads::{BLOCK, ThreadRange};
@@ -54,6 +56,7 @@ impl Machine<'_, '_> {
     /// # Errors
     /// Where they have different elements: it is not one value.
     pub(super) fn load_own(&self, mem: usize, index: i64) -> Result<Bits, Fault> {
+        self.is_done(mem)?;
         let mut all = self.present().into_iter().map(|thread| self.load_of(mem, index, thread));
         let first = all.next().unwrap_or(Err(Fault::NoValue))?;
         for other in all {
@@ -67,13 +70,14 @@ impl Machine<'_, '_> {
 
     /// Each of the threads around stores to its own element.
     pub(super) fn store_own(&mut self, mem: usize, index: i64, bits: Bits) -> Result<(), Fault> {
+        self.is_done(mem)?;
         self.present().into_iter().try_for_each(|thread| self.store_of(mem, index, thread, bits))
     }
 
-    /// The lanes of a warp: none where what comes here is no warp.
-    fn warp(&self) -> Result<Vec<u32>, Fault> {
+    /// The threads that run an instruction together, so many.
+    fn team(&self, threads: usize) -> Result<Vec<u32>, Fault> {
         let range = self.state.here.current();
-        if range.end - range.first == Gpu::LANES {
+        if (range.end - range.first) as usize == threads {
             Ok((range.first..range.end).collect())
         } else {
             Err(Fault::NoValue)
@@ -81,20 +85,30 @@ impl Machine<'_, '_> {
     }
 
     pub(super) fn load_fragment(&mut self, load: &LoadOfFragment) -> Result<(), Fault> {
-        let LoadOfFragment { into, from, row, first, is_transposed, side } = load;
+        let LoadOfFragment { into, rows } = load;
         let to = self.index(&into.first)?;
-        for (lane, thread) in self.warp()?.into_iter().enumerate() {
-            for &([across, point], place) in &into.pieces[lane] {
-                let [own_row, beside] = if *is_transposed { [point, across] } else { [across, point] };
-                self.state.symbols[*row] = own_row;
-                let index = self.index(first)? + beside;
+        let warp = self.team(into.pieces.len())?;
+        for (thread, pieces) in warp.into_iter().zip(&into.pieces) {
+            for &(at, place) in pieces {
+                let (index, [own_row, beside]) = self.element_of(rows, at)?;
                 // Rows of 16 bytes are served eight at a time.
-                let at = if *side == Side::Left { [own_row, 0, beside] } else { [0, own_row, beside] };
-                let bits = self.load_for(*from, index, at)?;
+                let at = if rows.side == Side::Left { [own_row, 0, beside] } else { [0, own_row, beside] };
+                let bits = self.load_for(rows.mem, index, at)?;
                 self.store_of(into.mem, to + place, thread, bits)?;
             }
         }
         Ok(())
+    }
+
+    /// Where the element of an operand's row or column and reduced point is, and in which of the rows that lie side by side it is at what place.
+    fn element_of(
+        &mut self,
+        rows: &OperandRows,
+        [across, point]: [i64; 2],
+    ) -> Result<(i64, [i64; 2]), Fault> {
+        let [row, beside] = if rows.is_transposed { [point, across] } else { [across, point] };
+        self.state.symbols[rows.row] = row;
+        Ok((self.index(&rows.first)? + beside, [row, beside]))
     }
 
     /// An element that an instruction of the warp loads for a row and a reduced point.
@@ -108,22 +122,15 @@ impl Machine<'_, '_> {
     }
 
     pub(super) fn multiply_fragments(&mut self, product: &ProductOfFragments) -> Result<(), Fault> {
-        let ProductOfFragments { sum, left, right, shape: [rows, columns, depth], multiply, add } = product;
-        let warp = self.warp()?;
-        let collect =
-            |machine: &Self, own: &OwnFragment, width: i64, height: i64| -> Result<Vec<Bits>, Fault> {
-                let mut matrix = vec![0; (height * width) as usize];
-                let first = machine.index(&own.first)?;
-                for (&thread, pieces) in warp.iter().zip(&own.pieces) {
-                    for &([row, column], place) in pieces {
-                        let bits = machine.load_of(own.mem, first + place, thread)?;
-                        matrix[(row * width + column) as usize] = cast(own.dtype, sum.dtype, bits);
-                    }
-                }
-                Ok(matrix)
-            };
-        let (a, b) = (collect(self, left, *depth, *rows)?, collect(self, right, *depth, *columns)?);
-        let mut sums = collect(self, sum, *columns, *rows)?;
+        let ProductOfFragments { sum, left, right, shape, multiply, add, is_in_background } = product;
+        let [rows, columns, depth] = shape;
+        let team = self.team(sum.pieces.len())?;
+        let a = self.operand_matrix(left, &team, [*rows, *depth], sum.dtype)?;
+        let b = self.operand_matrix(right, &team, [*columns, *depth], sum.dtype)?;
+        let mut sums = self.fragment_matrix(sum, &team, [*rows, *columns], sum.dtype)?;
+        if *is_in_background {
+            self.begin_product(product)?;
+        }
         for (at, total) in sums.iter_mut().enumerate() {
             let (row, column) = (at as i64 / columns, at as i64 % columns);
             for k in 0..*depth {
@@ -132,12 +139,87 @@ impl Machine<'_, '_> {
             }
         }
         let first = self.index(&sum.first)?;
-        for (&thread, pieces) in warp.iter().zip(&sum.pieces) {
+        for (&thread, pieces) in team.iter().zip(&sum.pieces) {
             for &([row, column], place) in pieces {
                 self.store_of(sum.mem, first + place, thread, sums[(row * columns + column) as usize])?;
             }
         }
         Ok(())
+    }
+
+    /// What the threads of a team have of a matrix of so many rows and columns.
+    fn fragment_matrix(
+        &self,
+        own: &OwnFragment,
+        team: &[u32],
+        [height, width]: [i64; 2],
+        dtype: Dtype,
+    ) -> Result<Vec<Bits>, Fault> {
+        let mut matrix = vec![0; (height * width) as usize];
+        let first = self.index(&own.first)?;
+        for (&thread, pieces) in team.iter().zip(&own.pieces) {
+            for &([row, column], place) in pieces {
+                let bits = self.load_of(own.mem, first + place, thread)?;
+                matrix[(row * width + column) as usize] = cast(own.dtype, dtype, bits);
+            }
+        }
+        Ok(matrix)
+    }
+
+    fn operand_matrix(
+        &mut self,
+        operand: &ProductOperand,
+        team: &[u32],
+        [height, width]: [i64; 2],
+        dtype: Dtype,
+    ) -> Result<Vec<Bits>, Fault> {
+        let rows = match operand {
+            ProductOperand::Own(own) => return self.fragment_matrix(own, team, [height, width], dtype),
+            ProductOperand::Rows(rows) => rows,
+        };
+        let mut matrix = Vec::with_capacity((height * width) as usize);
+        for at in 0..height * width {
+            let (index, _) = self.element_of(rows, [at / width, at % width])?;
+            let bits = self.load_as(Touch::Exchange, rows.mem, index)?;
+            matrix.push(cast(rows.dtype, dtype, bits));
+        }
+        Ok(matrix)
+    }
+
+    /// A product begins that goes on in the background: its operands are read, and its sums stored, at any time until it is waited for.
+    fn begin_product(&mut self, product: &ProductOfFragments) -> Result<(), Fault> {
+        let [rows, columns, depth] = product.shape;
+        self.state.transfers.products.own.push(product.sum.mem);
+        for (operand, height) in [(&product.left, rows), (&product.right, columns)] {
+            match operand {
+                ProductOperand::Own(own) => self.state.transfers.products.own.push(own.mem),
+                ProductOperand::Rows(rows) => {
+                    for at in 0..height * depth {
+                        let (index, _) = self.element_of(rows, [at / depth, at % depth])?;
+                        self.mark(rows.mem, index, |element| element.begin(ElementSide::From));
+                        self.state.transfers.products.read.push((rows.mem, index));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All products that the unit has begun are done.
+    pub(super) fn end_products(&mut self) {
+        let products = std::mem::take(&mut self.state.transfers.products);
+        for (mem, index) in products.read {
+            self.mark(mem, index, |element| element.end(ElementSide::From));
+        }
+    }
+
+    /// Checks that no product is under way that touches what threads have of their own.
+    fn is_done(&self, mem: usize) -> Result<(), Fault> {
+        if self.state.transfers.products.own.contains(&mem) {
+            Err(Fault::Products(Some(mem)))
+        } else {
+            Ok(())
+        }
     }
 
     /// Combines what neighbouring lanes have, each in an element of its own, and gives each of them the result; the first one alone stores

@@ -3,15 +3,15 @@
 use std::collections::HashMap;
 
 use litz_ir::kernel::{
-    Act, Dot, Element, Fragment, Kernel, LaneReduction, LoopKind, MatrixProduct, Mem, Op, Ring, Space, Stmt,
-    Sync, Val,
+    self, Act, Dot, Element, Fragment, Kernel, LaneReduction, LoopKind, MatrixProduct, Mem, Op, Ring, Rows,
+    Space, Stmt, Sync, Val,
 };
 use litz_ir::target::{Instruction, Level, Side};
 use litz_ir::{Dtype, ReduceOp, ScalarOp};
 use litz_sym::{Expr, Rel, Sym};
 
 use super::code::{Code, ElementRef, Lane, Lanes, Memory, Node, Operand, Seen, meeting};
-use super::fragments::{LoadOfFragment, OwnFragment, ProductOfFragments};
+use super::fragments::{LoadOfFragment, OperandRows, OwnFragment, ProductOfFragments, ProductOperand};
 use super::scalar::{ScalarFn, function, operation};
 use super::threads::threads_of;
 use crate::error::RunError;
@@ -237,14 +237,15 @@ impl Context<'_> {
             },
             Stmt::Act(Act::MatrixProduct(product)) => self.matrix_product(product)?,
             Stmt::Act(Act::FragmentLoad(load)) => {
-                let into = self.fragment((load.side, &load.into), load.by)?;
-                let row = self.define(load.row);
-                let first = self.place(load.from, &[load.first])?.index;
-                Node::LoadFragment(LoadOfFragment::new(load, into, row, first))
+                let into = self.fragment((load.side, &load.into), (load.by, load.by.columns))?;
+                Node::LoadFragment(LoadOfFragment { into, rows: self.operand_rows((load.side, &load.rows))? })
             }
             Stmt::Act(Act::FragmentProduct(product)) => {
-                let [sum, left, right] = product.fragments().map(|own| self.fragment(own, product.by));
-                let product = ProductOfFragments::new(product, [sum?, left?, right?]);
+                let of = (product.by, product.columns);
+                let sum = self.fragment((Side::Sums, &product.sum), of)?;
+                let left = self.product_operand((Side::Left, &product.left), of)?;
+                let right = self.product_operand((Side::Right, &product.right), of)?;
+                let product = ProductOfFragments::new(product, sum, [left, right]);
                 Node::MultiplyFragments(product.ok_or_else(|| self.bug("products that have no sums"))?)
             }
             Stmt::Act(Act::Copy { count, from, along: _, to, is_async }) => {
@@ -350,11 +351,29 @@ impl Context<'_> {
     fn fragment(
         &self,
         (side, fragment): (Side, &Fragment),
-        by: &Instruction,
+        (by, columns): (&Instruction, u32),
     ) -> Result<OwnFragment, RunError> {
         let place = self.written(fragment.mem, &[fragment.first])?;
-        let own = OwnFragment::new((side, fragment), by, place.dtype, place.index);
+        let own = OwnFragment::new((side, fragment), (by, columns.into()), place.dtype, place.index);
         own.ok_or_else(|| self.bug("a fragment at distances that are no numbers"))
+    }
+
+    fn product_operand(
+        &mut self,
+        (side, operand): (Side, &kernel::Operand),
+        of: (&Instruction, u32),
+    ) -> Result<ProductOperand, RunError> {
+        Ok(match operand {
+            kernel::Operand::Own(own) => ProductOperand::Own(self.fragment((side, own), of)?),
+            kernel::Operand::Rows(rows) => ProductOperand::Rows(self.operand_rows((side, rows))?),
+        })
+    }
+
+    fn operand_rows(&mut self, (side, rows): (Side, &Rows)) -> Result<OperandRows, RunError> {
+        let row = self.define(rows.row);
+        let place = self.place(rows.mem, &[rows.first])?;
+        let (mem, dtype, first, is_transposed) = (place.mem, place.dtype, place.index, rows.is_transposed);
+        Ok(OperandRows { mem, dtype, row, first, is_transposed, side })
     }
 
     /// An element that an instruction adds products to.

@@ -42,6 +42,8 @@ pub(super) enum Fault {
     Deadlock(Vec<(ThreadRange, Option<usize>)>),
     /// A ring whose buffers are not all emptied where a point of the grid ends, or that is released by who has not acquired it.
     Ring(Ring),
+    /// Products of a warpgroup go on in the background where a memory of theirs is touched, or at the end.
+    Products(Option<usize>),
     /// An index expression overflows or divides by zero.
     NoValue,
 }
@@ -121,7 +123,7 @@ impl<'a> Machine<'a, '_> {
         let top = if code.has_blocks { ThreadRange::ALL } else { ThreadRange::of_block(0) };
         self.state.here = Here::new(ThreadRange::ALL, top);
         self.run(&code.body)?;
-        self.drop_copies();
+        self.drop_copies()?;
         self.count_registers();
         self.end_counts();
         Ok(())
@@ -135,14 +137,15 @@ impl<'a> Machine<'a, '_> {
     }
 
     /// The next of several blocks begins that come one after another: what it has of its own holds nothing.
-    fn begin_block(&mut self, block: i64) {
-        self.drop_copies();
+    fn begin_block(&mut self, block: i64) -> Result<(), Fault> {
+        self.drop_copies()?;
         let state = &mut *self.state;
         let locals = self.code.mems[self.code.params..].iter().zip(&mut state.locals);
         locals.filter(|(mem, _)| mem.seen == Some(Seen::Block)).for_each(|(_, local)| local.fill(0xff));
         state.clocks.tick();
         state.block_since = state.clocks.now();
         state.clocks.begin_block(usize::try_from(block).unwrap_or(usize::MAX));
+        Ok(())
     }
 
     /// What threads do that have met all others, or wait for none.
@@ -156,6 +159,7 @@ impl<'a> Machine<'a, '_> {
             Sync::Cluster | Sync::Elect => self.state.clocks.all_meet(),
             Sync::Await => self.state.clocks.await_turn(block),
             Sync::Pass => self.state.clocks.pass_turn(block),
+            Sync::Products => self.end_products(),
             Sync::Commit => self.state.transfers.commit(here),
             Sync::Wait { newest } => self.wait(newest)?,
         }
@@ -201,7 +205,7 @@ impl<'a> Machine<'a, '_> {
                     self.state.symbols[*var] = iteration;
                     self.state.here.enter(*team, iteration);
                     if team.level == Level::Block && self.state.stored.is_none() {
-                        self.begin_block(i64::from(team.from) + iteration);
+                        self.begin_block(i64::from(team.from) + iteration)?;
                     }
                     self.run(body)?;
                     self.state.here.leave();

@@ -25,6 +25,16 @@ pub(super) struct Transfers {
     pub(super) copies: Vec<Copy>,
     /// The threads that closed a group each time.
     closed: Vec<ThreadRange>,
+    pub(super) products: Products,
+}
+
+/// Products that go on in the background.
+#[derive(Default)]
+pub(super) struct Products {
+    /// Memories of sums and operands that threads have of their own.
+    pub(super) own: Vec<usize>,
+    /// Memory and position of each element that is read.
+    pub(super) read: Vec<(usize, i64)>,
 }
 
 impl Transfers {

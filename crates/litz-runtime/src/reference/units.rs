@@ -163,11 +163,13 @@ impl<'a> Machine<'a, '_> {
     fn go_on(&mut self, all: &mut Units<'a>, at: usize) -> Result<(), Fault> {
         self.exchange(all, at);
         let arrived = self.run_on(all, at);
+        let mut dropped = Ok(());
         if matches!(arrived, Ok(Next::Nothing)) {
-            self.drop_copies();
+            dropped = self.drop_copies();
             self.count_registers();
         }
         self.exchange(all, at);
+        dropped?;
         all.units[at].next = arrived?;
         all.forget(all.units[at].block);
         if let Next::Meet(node, sync, range) = all.units[at].next {
@@ -366,7 +368,8 @@ impl<'a> Machine<'a, '_> {
         let clocks = &mut self.state.clocks;
         let mut next = Next::Run;
         match sync {
-            Sync::Warps(_)
+            Sync::Products
+            | Sync::Warps(_)
             | Sync::Acquire { .. }
             | Sync::Release { .. }
             | Sync::Barrier(_)

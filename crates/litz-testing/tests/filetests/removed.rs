@@ -3,7 +3,8 @@
 use crate::file::TestFile;
 use crate::run::{Call, SEEDS, call_all, data, seeded};
 use crate::settings::Settings;
-use crate::stages::{given_schedule, prepared_loops, realized};
+use crate::stages::{given_schedule, prepared_loops, realized, realized_for};
+use litz::Options;
 use litz_codegen::Realized;
 use litz_ir::kernel::{Act, Stmt, Sync, visit};
 use litz_ir::verify;
@@ -16,7 +17,12 @@ pub fn removed(file: &TestFile) -> Result<(), String> {
     let calls: Vec<&Call> = calls.iter().collect();
     let loops = prepared_loops(file, &settings)?;
     let schedule = given_schedule(file, &loops)?.ok_or("expected a schedule")?;
-    let whole = realized(&loops, &schedule)?;
+    // As an emitter gets them: products of warpgroups are waited for there.
+    let gpu = litz::backend(&Options::for_target(schedule.target)).map_err(|e| e.to_string())?;
+    let whole = match settings.is_held {
+        true => realized(&loops, &schedule)?,
+        false => realized_for(&loops, &schedule, &*gpu)?,
+    };
     let mut unnoticed = Vec::new();
     for at in 0..whole.kernels.len() {
         for number in 0..acts(&whole, at).len() {

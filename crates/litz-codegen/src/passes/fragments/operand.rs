@@ -3,7 +3,7 @@
 use super::{Around, PLACES, Products, Sum, nested, places};
 use litz_ir::Scalar;
 use litz_ir::kernel::{
-    Act, Fragment, FragmentLoad, Loop, LoopKind, Mem, Op, Part, PartMut, Space, Stmt, Val, position,
+    Act, Fragment, FragmentLoad, Loop, LoopKind, Mem, Op, Part, PartMut, Rows, Space, Stmt, Val, position,
 };
 use litz_ir::loops::Axis;
 use litz_ir::target::{Gpu, Instruction, Level, Side};
@@ -15,7 +15,7 @@ use std::collections::HashMap;
 const ROW_BYTES: i64 = 16;
 
 /// An operand of an instruction, before it is loaded.
-pub(super) struct Operand {
+pub(super) struct Source {
     side: Side,
     /// Its rows or columns, and the reduced points.
     axes: [Axis; 2],
@@ -28,7 +28,7 @@ pub(super) struct Operand {
     syms: Vec<Sym>,
 }
 
-impl Operand {
+impl Source {
     /// Whether its elements depend on a variable.
     pub(super) fn varies(&self, var: Sym) -> bool {
         self.syms.contains(&var)
@@ -51,7 +51,7 @@ impl Products<'_> {
         side: Side,
         points: &[Axis; 3],
         (sum, factor): (&Sum, Val),
-    ) -> Result<Operand, Diag> {
+    ) -> Result<Source, Diag> {
         let [row, column, point] = points;
         let across = if side == Side::Left { row } else { column };
         let other = if side == Side::Left { column } else { row };
@@ -84,27 +84,27 @@ impl Products<'_> {
         let mut syms = Vec::new();
         sum.each_sym(val, true, &mut |sym| syms.push(sym));
         guard.iter().for_each(|rel| syms.extend([rel.lhs, rel.rhs].into_iter().flat_map(Expr::syms)));
-        Ok(Operand { side, axes: [*across, *point], other: other.var, val, guard, syms })
+        Ok(Source { side, axes: [*across, *point], other: other.var, val, guard, syms })
     }
 
     /// Loads an operand in the loops that it depends on: the fragment of one iteration of these.
     pub(super) fn loaded(
         &mut self,
         by: &'static Instruction,
-        operand: Operand,
+        operand: Source,
         (sum, loops): (&Sum, &[Axis]),
         around: &Around,
         out: &mut Vec<Stmt>,
     ) -> Fragment {
-        let Operand { side, .. } = operand;
-        let [_, down, inner] = side.pieces(by).map(Expr::int);
-        let elements = Expr::int(side.elements(by));
+        let Source { side, .. } = operand;
+        let [_, down, inner] = side.pieces(by, by.columns.into()).map(Expr::int);
+        let elements = Expr::int(side.elements(by, by.columns.into()));
         let (mut number, mut count) = (Expr::zero(), Expr::one());
         for axis in loops {
             number = number * axis.extent + Expr::sym(axis.var);
             count = count * axis.extent;
         }
-        let mem = self.memory(sum.mem, side, by.dtype, elements * count);
+        let mem = self.memory(sum.mem, side, by, elements * count);
         let lane = Expr::sym(Sym::new(PLACES[0]));
         // One lane's elements behind another's.
         let first = lane * (elements * count) + number * elements;
@@ -114,19 +114,17 @@ impl Products<'_> {
         let place = with_places.place([along, rows, beside]);
         let own = Fragment { mem, first: place, steps: [Expr::zero(); 3] };
         let body = match self.rows_of(&operand, sum, around) {
-            Some((from, row, first, is_transposed)) => {
-                let load = FragmentLoad { by, side, into: own.clone(), from, row, first, is_transposed };
-                vec![Stmt::Act(Act::FragmentLoad(load))]
+            Some(rows) if !by.is_of_warpgroup() => {
+                vec![Stmt::Act(Act::FragmentLoad(FragmentLoad { by, side, into: own.clone(), rows }))]
             }
-            None => self.computed(by, &operand, (sum, place, mem), around),
+            _ => self.computed(by, &operand, (sum, place, mem), around),
         };
         out.extend(nested(loops, body));
         own
     }
 
-    /// The rows of 16 bytes that an operand lies in, in shared memory, if it does: the memory, the variable of rows, where each begins, and
-    /// whether they are those of reduced points.
-    fn rows_of(&self, operand: &Operand, sum: &Sum, around: &Around) -> Option<(Mem, Sym, Expr, bool)> {
+    /// The rows of 16 bytes that an operand lies in, in shared memory, if it does.
+    pub(super) fn rows_of(&self, operand: &Source, sum: &Sum, around: &Around) -> Option<Rows> {
         let Some(Op::Load { mem, index, guard, .. }) = sum.lets.get(&operand.val) else { return None };
         let data = &self.kernel.mems[*mem];
         let bytes = data.dtype.size() as i64;
@@ -149,32 +147,36 @@ impl Products<'_> {
             is_whole.then(|| facts.simplify(rest.replace(of.var, Expr::sym(row))))
         };
         if let Some(first) = rows(point, across) {
-            return Some((*mem, row, first, false));
+            return Some(Rows { mem: *mem, row, first, is_transposed: false });
         }
         // Pairs of bytes are what is transposed.
         let first = (bytes == 2).then(|| rows(across, point)).flatten()?;
-        Some((*mem, row, first, true))
+        Some(Rows { mem: *mem, row, first, is_transposed: true })
     }
 
     /// Each lane computes its own elements.
     fn computed(
         &mut self,
         by: &Instruction,
-        operand: &Operand,
+        operand: &Source,
         (sum, place, mem): (&Sum, Expr, Mem),
         around: &Around,
     ) -> Vec<Stmt> {
         let [l, q, h, i] = self.names.places;
-        let pieces = operand.side.pieces(by);
-        let own: HashMap<Sym, Expr> =
-            PLACES.iter().map(|name| Sym::new(name)).zip([l, q, h, i].map(Expr::sym)).collect();
-        let mut facts = places(&around.facts, operand.side, by);
+        let pieces = operand.side.pieces(by, by.columns.into());
+        let (warp, lanes) = (self.names.warp, i64::from(Gpu::LANES));
+        let warps = i64::from(by.threads()) / lanes;
+        let thread = if warps > 1 { Expr::sym(warp) * lanes + Expr::sym(l) } else { Expr::sym(l) };
+        let here = [thread, Expr::sym(q), Expr::sym(h), Expr::sym(i)];
+        let own: HashMap<Sym, Expr> = PLACES.iter().map(|name| Sym::new(name)).zip(here).collect();
+        let mut facts = places(&around.facts, operand.side, (by, by.columns));
+        facts.declare_index(warp, Expr::int(warps));
         for (var, extent) in
             [l, q, h, i].into_iter().zip([i64::from(Gpu::LANES), pieces[0], pieces[1], pieces[2]])
         {
             facts.declare_index(var, Expr::int(extent));
         }
-        let at = operand.side.of_lane(by, Expr::sym(l), [q, h, i].map(Expr::sym));
+        let at = operand.side.of_thread(by, thread, [q, h, i].map(Expr::sym));
         let [across, point] = operand.axes;
         let value = |sym: Sym| {
             if sym == across.var { Some(at[0]) } else { (sym == point.var).then_some(at[1]) }
@@ -207,13 +209,14 @@ impl Products<'_> {
         let body = around(kind, i, pieces[2], lets);
         let body = around(LoopKind::Unroll, h, pieces[1], body);
         let body = around(LoopKind::Unroll, q, pieces[0], body);
-        around(LoopKind::Level(Level::Lane.into()), l, i64::from(Gpu::LANES), body)
+        let body = around(LoopKind::Level(Level::Lane.into()), l, lanes, body);
+        if warps > 1 { around(LoopKind::Level(Level::Warp.into()), warp, warps, body) } else { body }
     }
 
     /// As [`Products::copy_of`], of an index that is checked: not under conditions of the other operand's sides, where it does not matter.
     fn index_of(
         &mut self,
-        operand: &Operand,
+        operand: &Source,
         (sum, val): (&Sum, Val),
         here: &dyn Fn(Expr) -> Expr,
         made: &mut HashMap<Val, Val>,
@@ -233,7 +236,7 @@ impl Products<'_> {
     /// What a value is computed from, once more, in terms of a lane's own place.
     fn copy_of(
         &mut self,
-        operand: &Operand,
+        operand: &Source,
         (sum, val): (&Sum, Val),
         here: &dyn Fn(Expr) -> Expr,
         made: &mut HashMap<Val, Val>,

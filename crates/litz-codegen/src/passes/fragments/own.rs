@@ -18,7 +18,7 @@ use litz_ir::kernel::{
     Act, Fragment, Kernel, LaneReduction, Loop, Mem, MemData, PartMut, Space, Stmt, Touch, visit,
 };
 use litz_ir::loops::Axis;
-use litz_ir::target::{Gpu, Side};
+use litz_ir::target::{Instruction, Side};
 use litz_sym::{Expr, Facts, Sym};
 use std::collections::{HashMap, HashSet};
 
@@ -128,7 +128,7 @@ fn fragments(stmts: &mut [Stmt], layouts: &HashMap<Mem, Layout>, wrong: &mut dyn
     litz_ir::kernel::visit_mut(stmts, &mut |stmt| match stmt {
         Stmt::Act(Act::FragmentLoad(load)) => set(&mut load.into),
         Stmt::Act(Act::FragmentProduct(product)) => {
-            [&mut product.sum, &mut product.left, &mut product.right].into_iter().for_each(&mut set);
+            product.fragments_mut().into_iter().for_each(|(_, own)| set(own));
         }
         Stmt::Act(_) | Stmt::Loop(_) | Stmt::If { .. } => {}
     });
@@ -184,22 +184,23 @@ impl Walk<'_> {
     fn act(&mut self, act: &mut Act, facts: &Facts, f: &mut Visit<'_>) {
         let kernel = self.kernel;
         let is_held = |mem: Mem| matches!(kernel.mems[mem].space, Space::Register | Space::Scratch);
-        let lane = Axis { var: Sym::new(PLACES[0]), extent: Expr::int(Gpu::LANES.into()) };
-        let threads: Vec<Axis> = self.threads.iter().copied().chain([lane]).collect();
-        let fragment = |(side, own): (Side, &mut Fragment), is_store: bool, by, f: &mut Visit<'_>| {
+        let (threads, is_loaded) = (self.threads.clone(), matches!(act, Act::FragmentLoad(_)));
+        let fragment = |(side, own): (Side, &mut Fragment), by: &Instruction, columns, f: &mut Visit<'_>| {
             if !is_held(own.mem) {
                 return;
             }
-            let facts = places(facts, side, by);
+            let thread = Axis { var: Sym::new(PLACES[0]), extent: Expr::int(by.threads().into()) };
+            let threads: Vec<Axis> = threads.iter().copied().chain([thread]).collect();
+            let facts = places(facts, side, (by, columns));
+            let is_store = is_loaded || side == Side::Sums;
             f(own.mem, &mut own.first, &Here { facts: &facts, threads: &threads, is_store, lanes: None });
         };
         if let Act::FragmentLoad(load) = act {
-            return fragment((load.side, &mut load.into), true, load.by, f);
+            return fragment((load.side, &mut load.into), load.by, load.by.columns, f);
         }
         if let Act::FragmentProduct(product) = act {
-            fragment((Side::Sums, &mut product.sum), true, product.by, f);
-            fragment((Side::Left, &mut product.left), false, product.by, f);
-            return fragment((Side::Right, &mut product.right), false, product.by, f);
+            let (by, columns) = (product.by, product.columns);
+            return product.fragments_mut().into_iter().for_each(|own| fragment(own, by, columns, f));
         }
         let mut lanes = None;
         if let Act::Lanes(LaneReduction { from, lanes: count, copies, .. }) = act {

@@ -6,8 +6,8 @@ use crate::diag::Diags;
 use crate::dtype::Dtype;
 use crate::kernel::{
     Act, Dot, Element, Filling, Fragment, FragmentLoad, FragmentProduct, Kernel, LaneReduction, Loop,
-    LoopKind, Matrix, MatrixProduct, Mem, MemData, Op, Ring, RingData, Space, Stmt, Swizzle, Sync, Val,
-    Warps,
+    LoopKind, Matrix, MatrixProduct, Mem, MemData, Op, Operand, Ring, RingData, Rows, Space, Stmt, Swizzle,
+    Sync, Val, Warps,
 };
 use crate::scalar::{ReduceOp, ScalarOp};
 use crate::target::{Instruction, Level, Side};
@@ -212,6 +212,9 @@ impl Reader {
             }
             "wait" => {
                 cx.take();
+                if cx.eat("products") {
+                    return Ok(Stmt::Act(Act::Sync(Sync::Products)));
+                }
                 Ok(Stmt::Act(Act::Sync(Sync::Wait { newest: cx.integer()? })))
             }
             "await" | "pass" if cx.second_is("turn") => {
@@ -444,12 +447,18 @@ impl Reader {
         })))
     }
 
-    /// `a[0 step 4, 2, 1]`.
-    fn fragment(&self, cx: &mut Cursor) -> Result<Fragment> {
+    /// `a[0 step 4, 2, 1]`, or `x[32*n] rows n`.
+    fn fragment_operand(&self, cx: &mut Cursor) -> Result<Operand> {
         let (mem, index, steps) = self.place(cx)?;
-        match steps[..] {
-            [along, down, inner] => Ok(Fragment { mem, first: index[0], steps: [along, down, inner] }),
-            _ => Err(cx.error("syntax", "expected a fragment, as `a[i step 4, 2, 1]`")),
+        match (&index[..], &steps[..]) {
+            ([first], []) if cx.is("rows") || cx.is("columns") => {
+                let is_transposed = cx.eat("columns") || !cx.eat("rows");
+                Ok(Operand::Rows(Rows { mem, row: cx.sym()?, first: *first, is_transposed }))
+            }
+            ([first], &[along, down, inner]) => {
+                Ok(Operand::Own(Fragment { mem, first: *first, steps: [along, down, inner] }))
+            }
+            _ => Err(cx.error("syntax", "expected a fragment, as `a[i step 4, 2, 1]`, or `x[32*n] rows n`")),
         }
     }
 
@@ -465,22 +474,21 @@ impl Reader {
         };
         let Some(side) = side else {
             cx.expect("fragments")?;
-            let left = self.fragment(cx)?;
+            let left = self.fragment_operand(cx)?;
             cx.expect("by")?;
-            let right = self.fragment(cx)?;
-            return Ok(Stmt::Act(Act::FragmentProduct(FragmentProduct { by, sum: own, left, right })));
+            let right = self.fragment_operand(cx)?;
+            let mut columns = by.columns;
+            if by.is_of_warpgroup() {
+                cx.expect("in")?;
+                columns = cx.integer()?;
+            }
+            let product = FragmentProduct { by, columns, sum: own, left, right };
+            return Ok(Stmt::Act(Act::FragmentProduct(product)));
         };
-        let (from, index, steps) = self.place(cx)?;
-        let ([first], []) = (&index[..], &steps[..]) else {
+        let Operand::Rows(rows) = self.fragment_operand(cx)? else {
             return Err(cx.error("syntax", "expected where rows begin, as `x[32*n] rows n`"));
         };
-        let is_transposed = cx.eat("columns");
-        if !is_transposed {
-            cx.expect("rows")?;
-        }
-        let (first, row) = (*first, cx.sym()?);
-        let load = FragmentLoad { by, side, into: own, from, row, first, is_transposed };
-        Ok(Stmt::Act(Act::FragmentLoad(load)))
+        Ok(Stmt::Act(Act::FragmentLoad(FragmentLoad { by, side, into: own, rows })))
     }
 
     /// `x[index] sum= %v if guards`, a [`Act::MulAdd`], [`Act::Dot`], [`Act::MatrixProduct`], [`Act::ArgStore`] or

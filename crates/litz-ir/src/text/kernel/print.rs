@@ -7,7 +7,7 @@ use litz_sym::Sym;
 use crate::ids::Id;
 use crate::kernel::{
     Act, Dot, Element, Fragment, FragmentLoad, FragmentProduct, Kernel, LaneReduction, Loop, LoopKind,
-    Matrix, MatrixProduct, Mem, Op, Stmt, Swizzle, Sync, Val, visit,
+    Matrix, MatrixProduct, Mem, Op, Operand, Rows, Stmt, Swizzle, Sync, Val, visit,
 };
 use crate::text::print::{
     Behind, Commas, Declaration, Guards, Indent, Name, Quoted, Shape, Sigil, commas, write_guards,
@@ -56,6 +56,7 @@ impl Display for Sync {
             Sync::Elect => f.write_str("elect last"),
             Sync::Commit => f.write_str("commit"),
             Sync::Wait { newest } => write!(f, "wait {newest}"),
+            Sync::Products => f.write_str("wait products"),
             Sync::Await => f.write_str("await turn"),
             Sync::Pass => f.write_str("pass turn"),
             Sync::Acquire { ring, filling, buffer } => {
@@ -190,22 +191,18 @@ impl<'a> Printer<'a> {
                 f.write_str("\n")
             }
             Stmt::Act(Act::MatrixProduct(product)) => self.matrix_product(f, product, indent),
-            Stmt::Act(Act::FragmentLoad(FragmentLoad {
-                by,
-                side,
-                into,
-                from,
-                row,
-                first,
-                is_transposed,
-            })) => {
-                let (into, from) = (self.fragment(into), self.mem(*from));
-                let rows = if *is_transposed { "columns" } else { "rows" };
-                writeln!(f, "{indent}{into} {} of {}= {from}[{first}] {rows} {row}", side.name(), by.name)
+            Stmt::Act(Act::FragmentLoad(FragmentLoad { by, side, into, rows })) => {
+                let (into, rows) = (self.fragment(into), self.rows(rows));
+                writeln!(f, "{indent}{into} {} of {}= {rows}", side.name(), by.name)
             }
-            Stmt::Act(Act::FragmentProduct(FragmentProduct { by, sum, left, right })) => {
-                let [sum, left, right] = [sum, left, right].map(|fragment| self.fragment(fragment));
-                writeln!(f, "{indent}{sum} {}= fragments {left} by {right}", by.name)
+            Stmt::Act(Act::FragmentProduct(FragmentProduct { by, columns, sum, left, right })) => {
+                let sum = self.fragment(sum);
+                let [left, right] = [left, right].map(|operand| self.operand(operand));
+                write!(f, "{indent}{sum} {}= fragments {left} by {right}", by.name)?;
+                if by.is_of_warpgroup() {
+                    write!(f, " in {columns}")?;
+                }
+                f.write_str("\n")
             }
             Stmt::Act(Act::Copy { count, from, along, to, is_async }) => {
                 let (from, to) = (self.element(from), self.element(to));
@@ -250,6 +247,19 @@ impl<'a> Printer<'a> {
     fn fragment(&self, Fragment { mem, first, steps }: &Fragment) -> impl Display {
         let (mem, first, steps) = (self.mem(*mem), *first, *steps);
         fmt::from_fn(move |f| write!(f, "{mem}[{first} step {}]", Commas(&steps)))
+    }
+
+    fn rows(&self, Rows { mem, row, first, is_transposed }: &Rows) -> impl Display {
+        let (mem, row, first) = (self.mem(*mem), *row, *first);
+        let rows = if *is_transposed { "columns" } else { "rows" };
+        fmt::from_fn(move |f| write!(f, "{mem}[{first}] {rows} {row}"))
+    }
+
+    fn operand(&self, operand: &Operand) -> impl Display {
+        fmt::from_fn(move |f| match operand {
+            Operand::Own(own) => self.fragment(own).fmt(f),
+            Operand::Rows(rows) => self.rows(rows).fmt(f),
+        })
     }
 
     fn matrix_product(&self, f: &mut Formatter, product: &MatrixProduct, indent: Indent) -> fmt::Result {
