@@ -1,7 +1,7 @@
 //! Removes each act by which threads of a GPU's kernel wait for each other or for copies, one at a time: nothing that is missing goes unnoticed.
 
 use crate::file::TestFile;
-use crate::run::{Call, SEEDS, call_all, data, seeded};
+use crate::run::{Call, call_all, data, orders, seeded};
 use crate::settings::Settings;
 use crate::stages::{given_schedule, prepared_loops, realized, realized_for};
 use litz::Options;
@@ -35,7 +35,7 @@ pub fn removed(file: &TestFile) -> Result<(), String> {
                 });
                 run.is_err()
             };
-            if !is_refused && !SEEDS.clone().any(fails) {
+            if !is_refused && !orders().any(fails) {
                 let kernel = &whole.kernels[at].name;
                 unnoticed.push(format!("@{kernel} without act {number}, `{}`", acts(&whole, at)[number]));
             }

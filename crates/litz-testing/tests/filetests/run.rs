@@ -71,7 +71,8 @@ pub fn run(file: &TestFile) -> Result<(), String> {
         }
         // Nothing else runs what is for another kind of machine.
         if schedule.target.cpu().is_none() {
-            seeds(&settings, &given, &weights, &calls, SEEDS).map_err(|e| format!("given schedule, {e}"))?;
+            seeds(&settings, &given, &weights, &calls, orders())
+                .map_err(|e| format!("given schedule, {e}"))?;
             let gpu = litz::backend(&Options::for_target(schedule.target)).map_err(|e| e.to_string())?;
             let spread = match (realized_for(&loops, &schedule, &*gpu), settings.is_held) {
                 (Ok(spread), false) => spread,
@@ -80,7 +81,7 @@ pub fn run(file: &TestFile) -> Result<(), String> {
                 (Err(why), _) => return Err(why),
             };
             check("given schedule, kernel passes", &spread, reference(&spread)?)?;
-            return seeds(&settings, &spread, &weights, &calls, SEEDS)
+            return seeds(&settings, &spread, &weights, &calls, orders())
                 .map_err(|e| format!("given schedule, kernel passes, {e}"));
         }
         let given = realized_for(&loops, &schedule, &*host)?;
@@ -208,8 +209,11 @@ fn check(
     Ok(())
 }
 
-/// Orders in which threads run that nothing else orders.
-pub const SEEDS: Range<u64> = 1..4;
+/// Orders in which threads run that nothing else orders: three, or as many as `LITZ_TEST_ORDERS` says.
+pub fn orders() -> Range<u64> {
+    let asked = std::env::var("LITZ_TEST_ORDERS").ok().and_then(|orders| orders.parse().ok());
+    1..asked.unwrap_or(3_u64) + 1
+}
 
 /// Results are the same, bit by bit, in whichever order threads run.
 fn seeds(
