@@ -104,29 +104,29 @@ impl Rows {
 
 impl FragmentProduct {
     /// What threads have of their own, and what each is of.
-    pub fn fragments(&self) -> Vec<(Side, &Fragment)> {
-        let own = |(side, operand)| match operand {
-            &Operand::Own(ref own) => Some((side, own)),
+    pub fn fragments<'a>(&'a self) -> Vec<(Side, &'a Fragment)> {
+        let operands = [(Side::Left, &self.left), (Side::Right, &self.right)];
+        let own = |(side, operand): (Side, &'a Operand)| match operand {
+            Operand::Own(own) => Some((side, own)),
             Operand::Rows(_) => None,
         };
-        let operands = [(Side::Left, &self.left), (Side::Right, &self.right)];
         std::iter::once((Side::Sums, &self.sum)).chain(operands.into_iter().filter_map(own)).collect()
     }
 
     /// As [`FragmentProduct::fragments`], to be changed.
-    pub fn fragments_mut(&mut self) -> Vec<(Side, &mut Fragment)> {
-        let own = |(side, operand)| match operand {
-            &mut Operand::Own(ref mut own) => Some((side, own)),
+    pub fn fragments_mut<'a>(&'a mut self) -> Vec<(Side, &'a mut Fragment)> {
+        let operands = [(Side::Left, &mut self.left), (Side::Right, &mut self.right)];
+        let own = |(side, operand): (Side, &'a mut Operand)| match operand {
+            Operand::Own(own) => Some((side, own)),
             Operand::Rows(_) => None,
         };
-        let operands = [(Side::Left, &mut self.left), (Side::Right, &mut self.right)];
         std::iter::once((Side::Sums, &mut self.sum)).chain(operands.into_iter().filter_map(own)).collect()
     }
 
     /// What lies in shared memory, and which operand it is.
-    pub fn rows(&self) -> Vec<(Side, &Rows)> {
-        let shared = |(side, operand)| match operand {
-            &Operand::Rows(ref rows) => Some((side, rows)),
+    pub fn rows<'a>(&'a self) -> Vec<(Side, &'a Rows)> {
+        let shared = |(side, operand): (Side, &'a Operand)| match operand {
+            Operand::Rows(rows) => Some((side, rows)),
             Operand::Own(_) => None,
         };
         [(Side::Left, &self.left), (Side::Right, &self.right)].into_iter().filter_map(shared).collect()

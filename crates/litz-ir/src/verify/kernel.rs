@@ -508,7 +508,9 @@ impl Verifier<'_> {
     /// Checks that an instruction is one of a warp or warpgroup, which comes there, and takes so many columns.
     fn of_team(&mut self, by: &Instruction, columns: u32, place: &str) {
         let (level, is_of_gpu, is_wide) = match by.is_of_warpgroup() {
-            true => (Level::Warpgroup, true, columns > 0 && columns % 8 == 0 && columns <= by.columns),
+            true => {
+                (Level::Warpgroup, true, columns > 0 && columns.is_multiple_of(8) && columns <= by.columns)
+            }
             false => (Level::Warp, by.rows > 1 && by.columns == 8, columns == by.columns),
         };
         let message = format_args!("{place}: it is no instruction of threads for {columns} columns");
