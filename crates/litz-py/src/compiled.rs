@@ -352,9 +352,7 @@ fn restrided(graph: &Graph, program: Option<&Program>, at: usize) -> PyResult<Op
     };
     let known = numbers(&stated.sizes).zip(numbers(&stated.strides));
     let is_expanded = |dim: usize| stated.strides[dim].is_zero() && !stated.sizes[dim].is_one();
-    if known.as_ref().is_some_and(|(sizes, strides)| !are_distinct(sizes, strides))
-        || (0..ty.rank()).any(is_expanded)
-    {
+    if (0..ty.rank()).any(is_expanded) {
         // Elements that share memory where the graph was traced have memory of their own here.
         return Ok(None);
     }
@@ -399,7 +397,7 @@ fn dense(sizes: &[Expr], strides: &[Expr], is_same: impl Fn(Expr, Expr) -> bool)
 }
 
 impl Layout {
-    /// A copy of a tensor that lies so.
+    /// A copy of a tensor that lies so; the tensor itself where elements that would share memory differ.
     fn copy<'py>(&self, library: &Library, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = value.py();
         let tensor = match &self.order {
@@ -415,8 +413,22 @@ impl Layout {
             }
         };
         tensor.call_method1("copy_", (value,))?;
-        Ok(tensor)
+        let is_whole = match &self.order {
+            Order::Known(sizes, strides) => are_distinct(sizes, strides) || are_alike(&tensor, value)?,
+            Order::Dense(_) => true,
+        };
+        // Tracing may say of the result of a foreign operator what its memory is not.
+        Ok(if is_whole { tensor } else { value.clone() })
     }
+}
+
+/// Whether tensors of one size have the same elements; what is no number is the same as another such.
+fn are_alike(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let is_number =
+        |tensor: &Bound<'_, PyAny>| Ok::<_, PyErr>(tensor.call_method1("eq", (tensor,))?.unbind());
+    let is_either = is_number(a)?.bind(a.py()).call_method1("logical_or", (is_number(b)?,))?;
+    let differs = a.call_method1("ne", (b,))?.call_method1("logical_and", (is_either,))?;
+    Ok(!differs.call_method0("any")?.call_method0("item")?.extract::<bool>()?)
 }
 
 impl Returned {

@@ -396,3 +396,26 @@ def test_results_of_which_tracing_says_that_elements_share_memory(dynamic):
         x = torch.randn(size)
         same(fast(x), f(x), strides=False)
     assert not litz.stats()["eager_graphs"]
+
+
+@needs_litz
+def test_results_of_which_tracing_says_that_windows_share_memory():
+    """Strides by which elements would share memory are kept where these are equal, as NaNs are: nowhere else."""
+
+    @torch.library.custom_op("litz_tests::windows", mutates_args=())
+    def windows(x: torch.Tensor, shared: bool) -> torch.Tensor:
+        base = torch.cat([x, x[:3]])
+        found = base.as_strided((x.shape[0], 4), (1, 1))
+        return found.clone() if shared else found.contiguous() * torch.arange(1, 5)
+
+    @windows.register_fake
+    def _(x, shared):
+        return torch.empty_strided((x.shape[0], 4), (1, 1), dtype=x.dtype)
+
+    for shared in (True, False):
+        x = torch.randn(5)
+        x[2] = torch.nan
+        f = lambda x: windows(x * 2, shared)
+        found, wanted = compiled(f)(x), f(x)
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
+        assert found.stride() == ((1, 1) if shared else (4, 1))
