@@ -21,17 +21,20 @@ class Torch:
     @staticmethod
     def view(tensor, sizes, strides, offset, dtype=None):
         """A tensor that shares the memory of another, `offset` elements behind its first; with a `dtype` one of that type, `offset` bytes behind.
-        Without an offset the other one, which nobody has seen yet, is given memory with these strides, but where elements would share it.
+        Without an offset the other one, which nobody has seen yet, is given memory with these strides, but where elements that differ would share it.
 
         It is a view of PyTorch's, so that both have one version, by which `backward` notices that a saved tensor was written to. It is detached,
         as PyTorch refuses to write to views that were made in `no_grad` mode, in which graphs run.
         """
         if offset is None:
             if any(size > 1 and own != stride for size, own, stride in zip(sizes, tensor.stride(), strides)):
-                if not _are_distinct(sizes, strides):
+                if any(size > 1 and stride == 0 for size, stride in zip(sizes, strides)):
+                    return tensor.detach()
+                laid = Torch.empty(sizes, strides, tensor.dtype).copy_(tensor)
+                if not _are_distinct(sizes, strides) and not _are_alike(laid, tensor):
                     return tensor.detach()
                 # The tensor itself, of which others may be views.
-                tensor.set_(Torch.empty(sizes, strides, tensor.dtype).copy_(tensor))
+                tensor.set_(laid)
             return tensor.as_strided(sizes, strides).detach()
         if dtype is None:
             offset += tensor.storage_offset()
@@ -41,6 +44,11 @@ class Torch:
             nbytes = tensor.untyped_storage().nbytes() // dtype.itemsize * dtype.itemsize
             tensor = tensor.as_strided((nbytes // tensor.itemsize,), (1,), 0).view(dtype)
         return tensor.as_strided(sizes, strides, offset).detach()
+
+
+def _are_alike(a, b) -> bool:
+    """Whether tensors of one size have the same elements; what is no number is the same as another such."""
+    return not (a.ne(b) & (a.eq(a) | b.eq(b))).any().item()
 
 
 def _are_distinct(sizes, strides) -> bool:

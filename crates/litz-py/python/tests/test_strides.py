@@ -399,10 +399,11 @@ def test_results_of_which_tracing_says_that_elements_share_memory(dynamic):
 
 
 @needs_litz
-def test_results_of_which_tracing_says_that_windows_share_memory():
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_results_of_which_tracing_says_that_windows_share_memory(dynamic):
     """Strides by which elements would share memory are kept where these are equal, as NaNs are: nowhere else."""
 
-    @torch.library.custom_op("litz_tests::windows", mutates_args=())
+    @torch.library.custom_op(f"litz_tests::windows_{dynamic}", mutates_args=())
     def windows(x: torch.Tensor, shared: bool) -> torch.Tensor:
         base = torch.cat([x, x[:3]])
         found = base.as_strided((x.shape[0], 4), (1, 1))
@@ -416,6 +417,6 @@ def test_results_of_which_tracing_says_that_windows_share_memory():
         x = torch.randn(5)
         x[2] = torch.nan
         f = lambda x: windows(x * 2, shared)
-        found, wanted = compiled(f)(x), f(x)
+        found, wanted = compiled(f, dynamic=dynamic)(x), f(x)
         torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
         assert found.stride() == ((1, 1) if shared else (4, 1))
