@@ -7,7 +7,7 @@ use crate::target::{Instruction, Side};
 
 /// What each lane of a warp has of an operand or of the sums of an instruction: elements of memory that each thread has of its own.
 ///
-/// They come in pieces of neighbours; [`Side::pieces`] says how many, and [`Side::of_lane`] which element of the
+/// They come in pieces of neighbours; [`Side::pieces`] says how many, and [`Side::of_thread`] which element of the
 /// matrix each is.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Fragment {
