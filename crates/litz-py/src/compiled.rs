@@ -342,7 +342,8 @@ fn restrided(graph: &Graph, program: Option<&Program>, at: usize) -> PyResult<Op
     };
     let Type::Tensor(stated) = &graph.values[*value].ty else { return Ok(None) };
     let is_same = |a: Expr, b: Expr| a == b || graph.facts.known(&Rel::eq(a, b)).is_yes();
-    let is_alike = |dim: usize| ty.sizes[dim].is_one() || is_same(stated.strides[dim], ty.strides[dim]);
+    let is_one = |size: Expr| is_same(size, Expr::one());
+    let is_alike = |dim: usize| is_one(ty.sizes[dim]) || is_same(stated.strides[dim], ty.strides[dim]);
     if ty.sizes.iter().any(|size| size.is_zero()) || (0..ty.rank()).all(is_alike) {
         return Ok(None);
     }
@@ -351,7 +352,7 @@ fn restrided(graph: &Graph, program: Option<&Program>, at: usize) -> PyResult<Op
         exprs.iter().map(number).collect::<Option<Vec<_>>>()
     };
     let known = numbers(&stated.sizes).zip(numbers(&stated.strides));
-    let is_expanded = |dim: usize| stated.strides[dim].is_zero() && !stated.sizes[dim].is_one();
+    let is_expanded = |dim: usize| stated.strides[dim].is_zero() && !is_one(stated.sizes[dim]);
     if (0..ty.rank()).any(is_expanded) {
         // Elements that share memory where the graph was traced have memory of their own here.
         return Ok(None);
@@ -385,7 +386,8 @@ fn are_distinct(sizes: &[usize], strides: &[usize]) -> bool {
 
 /// The dimensions of a tensor without gaps from the innermost outwards, those of one element last; None where it is not known to be such.
 fn dense(sizes: &[Expr], strides: &[Expr], is_same: impl Fn(Expr, Expr) -> bool) -> Option<Vec<usize>> {
-    let (ones, mut left): (Vec<usize>, Vec<usize>) = (0..sizes.len()).partition(|&dim| sizes[dim].is_one());
+    let (ones, mut left): (Vec<usize>, Vec<usize>) =
+        (0..sizes.len()).partition(|&dim| is_same(sizes[dim], Expr::one()));
     let (mut order, mut expected) = (Vec::new(), Expr::one());
     while !left.is_empty() {
         let inner = left.iter().position(|&dim| is_same(strides[dim], expected))?;

@@ -420,3 +420,14 @@ def test_results_of_which_tracing_says_that_windows_share_memory(dynamic):
         found, wanted = compiled(f, dynamic=dynamic)(x), f(x)
         torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
         assert found.stride() == ((1, 1) if shared else (4, 1))
+
+
+@needs_litz
+def test_the_stride_of_a_dimension_that_a_guard_knows_to_be_one_is_free():
+    litz.reset_stats()
+    f = lambda x: x[x.shape[0] // 2 :].to(torch.int16)
+    for rows, columns in ((2, 3), (2, 5)):
+        x = torch.randint(-9, 10, (2 * rows, columns))[::2]
+        found, wanted = compiled(f, dynamic=True)(x), f(x)
+        assert torch.equal(found, wanted) and found.stride(1) == wanted.stride(1)
+    assert not litz.stats()["eager_graphs"] and not litz.stats()["eager_calls"]
