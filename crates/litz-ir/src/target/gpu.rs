@@ -9,7 +9,8 @@
 //! A point of a kernel's grid is a block: up to 1024 threads of one unit that share its memory. Threads run in warps of 32, and
 //! four warps are a warpgroup.
 
-use super::{Bytes, Instruction, Level, Memory, Rate, Rates, Width, sums_of};
+use super::units::Bytes;
+use super::{Instruction, Level, Memory, Rates, Width, sums_of};
 use crate::Dtype;
 use litz_sym::Expr;
 use std::fmt;
@@ -302,18 +303,5 @@ impl fmt::Display for Gpu {
         }
         self.rates.write(f)?;
         f.write_str(")")
-    }
-}
-
-impl Rates {
-    /// Writes those that are known, each behind a comma.
-    pub(super) fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.bandwidth != 0 {
-            write!(f, ", bandwidth={}", Rate(self.bandwidth))?;
-        }
-        for (dtype, flops) in Rates::DTYPES.into_iter().zip(self.flops).filter(|rate| rate.1 != 0) {
-            write!(f, ", flops.{dtype}={}", Rate(flops))?;
-        }
-        Ok(())
     }
 }
