@@ -1,7 +1,7 @@
 //! Makes a program, its kernels and weights an executable, and calls it with inputs.
 //!
 //! What depends on nothing is resolved once, by `prepare`; constants are loaded and packed once, by the load steps;
-//! what depends on sizes is worked out once for each set of them, by `plan`. A call then only binds addresses and
+//! what depends on sizes is worked out once for each set of them, by `planner`. A call then only binds addresses and
 //! runs a list of commands, in memory that calls hand on to each other.
 
 mod bind;
@@ -10,7 +10,9 @@ mod function;
 mod memory;
 mod outputs;
 mod plan;
+mod planner;
 mod prepare;
+mod prepared;
 mod queues;
 mod recordings;
 pub(crate) mod spare;
@@ -38,8 +40,10 @@ use function::{Function, Running, facts_of};
 use memory::Memory;
 use outputs::{Fresh, Reused};
 pub use outputs::{OutputLayout, Outputs, Value};
-use plan::{Plan, plan_load};
-use prepare::{Named, Prepared, prepare};
+use plan::Plan;
+use planner::plan_load;
+use prepare::{Named, prepare};
+use prepared::Prepared;
 use queues::Devices;
 use spare::Spare;
 

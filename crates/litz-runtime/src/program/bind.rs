@@ -1,10 +1,9 @@
 //! Binds the inputs of a call to the size symbols, with every check of type, rank, size and guard.
 
 use litz_ir::Dtype;
-use litz_ir::program::Program;
+use litz_ir::program::{Program, ProgramStep};
 use litz_sym::{Clause, Expr, Rel, Sym};
 
-use super::prepare::late_sizes;
 use crate::error::RunError;
 use crate::formula::{Formula, Relation};
 use crate::tensor::{Input, TensorView};
@@ -77,6 +76,12 @@ pub(super) fn unbound(name: &str, text: &str, sym: Sym) -> RunError {
         format!("program @{name}"),
         format!("`{text}` uses symbol {sym}, which no input size gives"),
     )
+}
+
+/// The symbols to which steps of calls give values, in order.
+pub(super) fn late_sizes(program: &Program) -> Vec<Sym> {
+    let size = |step: &ProgramStep| if let ProgramStep::Size { sym, .. } = step { Some(*sym) } else { None };
+    program.steps.iter().filter_map(size).collect()
 }
 
 impl Binder {

@@ -1,5 +1,9 @@
 //! Enqueues the commands of a plan at the addresses of one call, and waits where the host needs what they give.
 
+mod captures;
+mod memory;
+mod results;
+
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,12 +13,12 @@ use smallvec::SmallVec;
 
 use super::function::{Function, Running};
 use super::outputs::{OutputLayout, Outputs};
-use super::plan::{self, Address, Base, Command, HostOperand, LaunchPlan, OutputPlan, Plan, Shape, Target};
-use super::prepare::{Prepared, SizeFacts};
+use super::plan::{self, Address, Base, Command, HostOperand, LaunchPlan, Plan, Shape};
+use super::prepared::{Prepared, SizeFacts};
 use super::queues::{Devices, On, Queues};
 use super::recordings::Recordings;
-use crate::arena::{AlignedBuf, GuardPages, GuardedPieces, OutOfMemory};
-use crate::device::{Buffer, Device, Launch, Recording, Space};
+use crate::arena::{AlignedBuf, GuardPages, GuardedPieces};
+use crate::device::{Buffer, Launch, Space};
 use crate::error::RunError;
 use crate::host::Operand;
 use crate::kept::Kept;
@@ -22,6 +26,8 @@ use crate::limits::{Limit, LimitExceeded, Limits};
 use crate::number;
 use crate::routines::{Read, Write};
 use crate::tensor::{TensorView, copy_strided, has_layout};
+use captures::Capture;
+use memory::{Arenas, Scratch};
 
 /// What a call works in. One call uses it at a time; its memory grows to what the largest needed.
 pub(super) struct Context {
@@ -70,56 +76,6 @@ pub(super) struct Context {
     kept: Kept,
 }
 
-/// Memory for intermediate results, of a program and then of the functions that it calls: those of which one runs at a time have
-/// the same.
-#[derive(Default)]
-struct Arenas {
-    own: Vec<Buffer>,
-    below: Option<Box<Arenas>>,
-}
-
-impl Arenas {
-    /// Makes arenas at least as large as a plan says, from number `used` on.
-    fn make_room(
-        &mut self,
-        devices: &[Arc<dyn Device>],
-        bytes: &[usize],
-        used: usize,
-    ) -> Result<(), OutOfMemory> {
-        self.own.resize_with(bytes.len().max(self.own.len()), Buffer::default);
-        for (at, (arena, &bytes)) in self.own.iter_mut().zip(bytes).enumerate().skip(used) {
-            let device = &*devices[at % devices.len()];
-            if arena.len() < bytes
-                && let Some(idle) = device.idle().and_then(|idle| idle.take(bytes))
-            {
-                *arena = idle;
-            }
-            arena.grow(device, bytes)?;
-        }
-        Ok(())
-    }
-
-    fn give(&mut self, devices: &[Arc<dyn Device>]) {
-        let mut level = Some(self);
-        while let Some(arenas) = level {
-            for (at, arena) in arenas.own.iter_mut().enumerate() {
-                if let Some(idle) = devices[at % devices.len()].idle() {
-                    idle.give(std::mem::take(arena));
-                }
-            }
-            level = arenas.below.as_deref_mut();
-        }
-    }
-}
-
-/// Commands that a device captures: by number, on a queue, with the places of their arguments.
-struct Capture {
-    number: usize,
-    commands: plan::Span,
-    queue: usize,
-    args: plan::Span,
-}
-
 /// How much of its plan a call has run, and asked for, when a size becomes known.
 #[derive(Clone, Copy, Default)]
 struct Begun {
@@ -145,23 +101,6 @@ enum Updated {
     InResult,
     /// To the memory that was lent, which has these strides and so many bytes.
     Back { data: NonNull<u8>, strides: SmallVec<[usize; 6]>, len: usize },
-}
-
-/// Scratch memory of the threads that run a launch.
-enum Scratch {
-    /// One piece behind another, as far apart as a launch wants.
-    Shared(Buffer),
-    Guarded(GuardedPieces),
-}
-
-impl Scratch {
-    /// The first piece, of which a launch uses so many bytes, and the bytes from one to the next.
-    fn pieces(&mut self, bytes: usize) -> (*mut u8, usize) {
-        match self {
-            Scratch::Shared(buffer) => (buffer.as_ptr(), bytes),
-            Scratch::Guarded(pieces) => (pieces.first(bytes), pieces.stride),
-        }
-    }
 }
 
 /// When a call has to be done.
@@ -367,22 +306,6 @@ impl Context {
         Ok(())
     }
 
-    /// Asks for the memory of outputs that are computed in place, but for those that it has asked for in this call.
-    pub(super) fn set_outputs(&mut self, outputs: &mut dyn Outputs) -> Result<(), RunError> {
-        let plan = self.plan.as_ref().expect("invariant: outputs are set after the plan");
-        for (at, shape, device) in plan.direct.iter().skip(self.begun.outputs) {
-            let is_there = self.is_inner || self.queues.space(*device) == Space::Host;
-            self.bases[self.outputs_from + at] = match is_there {
-                true => outputs.tensor(*at, &layout(shape))?.as_ptr(),
-                false => {
-                    self.results[*at].grow(&*self.queues.devices[*device], shape.bytes)?;
-                    self.results[*at].as_ptr()
-                }
-            };
-        }
-        Ok(())
-    }
-
     /// Runs the commands of the plan that have not run in this call, as long as there is time. All have ended when it returns
     /// without an error. Where they end with a size, that has become the last of `values`, and the result is false: a plan for
     /// these values goes on.
@@ -506,59 +429,6 @@ impl Context {
         // order what their queues do. Whoever calls waits before any of it goes away, whatever comes of the call.
         unsafe { self.queues.stream(*queue).launch(&launch) };
         Ok(())
-    }
-
-    /// Replays what was captured of a plan, captures it first where it was not: whether it did, and the commands are not to be run.
-    fn capture(&mut self, plan: &Arc<Plan>, capture: &Capture) -> Result<bool, RunError> {
-        let Capture { number, commands, queue, args } = capture;
-        if plan.changes_state.is_some_and(|at| commands.contains(&at)) {
-            // Whatever fails before this leaves the state as it was.
-            self.queues.wait()?;
-            self.has_changed_state = true;
-        }
-        let mut recording = match self.recordings.take(plan, *number) {
-            Some(recording) => recording,
-            None => {
-                let Some(recording) = self.record(plan, capture)? else { return Ok(false) };
-                recording
-            }
-        };
-        self.args.clear();
-        for place in &plan.places[args.clone()] {
-            let address = self.address(*place);
-            self.args.push(address);
-        }
-        // SAFETY: as for each launch that is replayed.
-        unsafe { self.queues.stream(*queue).replay(&mut *recording, &self.args) };
-        self.recordings.keep(plan, *number, recording);
-        Ok(true)
-    }
-
-    /// Captures launches, if none of them is given a number that the host has to fetch.
-    fn record(&mut self, plan: &Plan, capture: &Capture) -> Result<Option<Box<dyn Recording>>, RunError> {
-        fn of(command: &Command) -> Option<&LaunchPlan> {
-            if let Command::Launch(launch) = command { Some(launch) } else { None }
-        }
-        let launches = plan.commands[capture.commands.clone()].iter().filter_map(of);
-        let launches: Vec<&LaunchPlan> = launches.collect();
-        let is_out_of_reach =
-            |(_, number): &(usize, plan::Buffer)| self.queues.space(number.place.device) != Space::Host;
-        if launches.iter().any(|launch| launch.numbers.iter().any(is_out_of_reach)) {
-            return Ok(None);
-        }
-        let device = self.queues.device_of(capture.queue);
-        let is_entered = self.queues.is_entered(device);
-        if !is_entered {
-            self.queues.enter(device);
-        }
-        self.queues.stream(capture.queue).begin();
-        let captured = launches.into_iter().try_for_each(|launch| self.launch(plan, launch));
-        let recording = self.queues.stream(capture.queue).end();
-        if !is_entered {
-            self.queues.leave();
-        }
-        captured?;
-        recording
     }
 
     /// The integer or truth value that a buffer begins with.
@@ -686,98 +556,6 @@ impl Context {
         self.queues.leave_all();
     }
 
-    /// Hands over outputs that are not yet where they go, then makes the updates.
-    pub(super) fn finish(&mut self, outputs: &mut dyn Outputs) -> Result<(), RunError> {
-        let plan = Arc::clone(self.plan.as_ref().expect("invariant: a call has a plan"));
-        for (at, output) in plan.outputs.iter().enumerate() {
-            match output {
-                OutputPlan::Direct(shape, device) => {
-                    if !self.is_inner && self.queues.space(*device) != Space::Host {
-                        let memory = outputs.tensor(at, &layout(shape))?;
-                        let from = Address { base: Base::Output(at), offset: 0, device: *device };
-                        self.bring(from, (On::Host, memory.as_ptr()), shape.bytes);
-                    }
-                }
-                OutputPlan::Copied { shape, from } => {
-                    if let Some((param, offset)) = self.donated_place(&plan, *from)
-                        && outputs.in_input(at, param, offset, &layout(shape))
-                    {
-                        continue;
-                    }
-                    let memory = outputs.tensor(at, &layout(shape))?;
-                    self.bring(*from, (self.outside(*from), memory.as_ptr()), shape.bytes);
-                }
-                OutputPlan::Number(from) => {
-                    let (dtype, bits) = self.element(from)?;
-                    outputs.scalar(at, Some(number::scalar(dtype, bits)));
-                }
-                OutputPlan::Scalar(scalar) => outputs.scalar(at, *scalar),
-                OutputPlan::Text(text) => outputs.text(at, text),
-            }
-        }
-        let mut extra = plan.outputs.len();
-        for update in &plan.updates {
-            match &update.to {
-                Target::Const { to, bytes } => {
-                    self.bring(update.from, (On::Device(to.device), self.address(*to)), *bytes);
-                }
-                Target::Input { param, shape } => {
-                    match std::mem::replace(&mut self.updated[*param], Updated::Result) {
-                        Updated::Result => {
-                            let memory = outputs.tensor(extra, &layout(shape))?;
-                            self.bring(update.from, (On::Host, memory.as_ptr()), shape.bytes);
-                        }
-                        Updated::InResult => {}
-                        Updated::Back { data, strides, len } => {
-                            self.give_back(update.from, shape, (data.as_ptr(), &strides, len))?;
-                            outputs.scalar(extra, None);
-                        }
-                    }
-                    extra += 1;
-                }
-            }
-        }
-        self.queues.wait()
-    }
-
-    /// Copies new contents to the memory that was lent: the address, strides and bytes of it. What was stored there is there.
-    fn give_back(
-        &mut self,
-        from: Address,
-        shape: &Shape,
-        (data, strides, len): (*mut u8, &[usize], usize),
-    ) -> Result<(), RunError> {
-        let outside = self.outside(from);
-        let is_outside = self.is_inner || self.queues.space(from.device) == Space::Host;
-        if len == 0 || is_outside && self.address(from) == data {
-            return Ok(());
-        }
-        if has_layout(&shape.sizes, strides, &shape.strides) {
-            self.bring(from, (outside, data), shape.bytes);
-            return Ok(());
-        }
-        let mut packed = AlignedBuf::new(shape.bytes)?;
-        self.bring(from, (On::Host, packed.as_mut_ptr()), shape.bytes);
-        self.queues.wait()?;
-        // SAFETY: whoever lends memory lends all that sizes and strides reach.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(data, len) };
-        copy_strided(shape.dtype.size(), &shape.sizes, (packed.as_slice(), &shape.strides), (bytes, strides));
-        Ok(())
-    }
-
-    /// The donated input in whose own memory a place is, lent to the call, and how many bytes behind its first element. What an input
-    /// is updated with stays the caller's: a result that is equal to it has memory of its own.
-    fn donated_place(&self, plan: &Plan, place: Address) -> Option<(usize, usize)> {
-        let Base::Param(param) = place.base else { return None };
-        if !plan.params[param].is_donated {
-            return None;
-        }
-        match &self.updated[param] {
-            Updated::Back { data, .. } if self.bases[param] == data.as_ptr() => Some((param, place.offset)),
-            Updated::Back { .. } | Updated::Result | Updated::InResult => None,
-        }
-    }
-
     pub(super) fn address(&self, place: Address) -> *mut u8 {
         let base = match place.base {
             Base::Arena(at) => self.arenas.own[at].as_ptr(),
@@ -788,11 +566,6 @@ impl Context {
             Base::Output(at) => self.bases[self.outputs_from + at],
         };
         base.wrapping_add(place.offset)
-    }
-
-    /// Where results go that steps have on a device.
-    fn outside(&self, from: Address) -> On {
-        if self.is_inner { On::Device(from.device) } else { On::Host }
     }
 
     /// Copies on the first queue of the device that has it.

@@ -10,10 +10,13 @@ use litz_ir::program::Program;
 use litz_ir::scalar::Scalar;
 use smallvec::SmallVec;
 
+use super::bind::late_sizes;
 use super::context::{Context, Deadline};
 use super::outputs::{OutputLayout, Outputs};
-use super::plan::{Buffer, CallPlan, Plan, plan_call};
-use super::prepare::{KernelFacts, Named, Output, Prepared, kernel_facts, late_sizes, prepare};
+use super::plan::{Buffer, CallPlan, Plan};
+use super::planner::plan_call;
+use super::prepare::{Named, kernel_facts, prepare};
+use super::prepared::{KernelFacts, Output, Prepared};
 use super::{Counters, lock};
 use crate::error::RunError;
 use crate::host::Hosted;
