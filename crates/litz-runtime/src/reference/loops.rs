@@ -16,6 +16,7 @@
 //! Every index is compared with its buffer, and an element that nothing has written is reported when it is read.
 
 mod doubt;
+mod memory;
 mod nest;
 
 use std::collections::{HashMap, HashSet};
@@ -28,7 +29,6 @@ use litz_ir::loops::{
 };
 use litz_sym::{Expr, Facts, Rel, Sym};
 
-use crate::arena::AlignedBuf;
 use crate::error::RunError;
 use crate::host::{self, Call, Host, Operand, invoke};
 use crate::kept::Kept;
@@ -37,7 +37,7 @@ use crate::program::Value;
 use crate::routines::{Read, Write, routine};
 use crate::tensor::{Tensor, contiguous_strides, places, span_bytes};
 use crate::weights::Weights;
-use doubt::Doubted;
+use memory::{Fault, Memory, NOBODY, OUTSIDE, points};
 use nest::Walk;
 
 /// What a program gives.
@@ -153,76 +153,6 @@ fn bug(loops: &Loops, what: impl Into<String>) -> RunError {
 fn size(loops: &Loops, sizes: &HashMap<Sym, i64>, expr: Expr) -> Result<i64, RunError> {
     let value = expr.eval(&|sym| sizes.get(&sym).copied());
     value.ok_or_else(|| bug(loops, format!("`{expr}` has no value: an unknown symbol, or an overflow")))
-}
-
-/// The elements of a buffer.
-struct Memory {
-    dtype: Dtype,
-    /// Size and stride of each dimension.
-    dims: Vec<(usize, usize)>,
-    bytes: AlignedBuf,
-    /// How far a right value of each element may be from this one.
-    doubts: Vec<f64>,
-    /// For each element, which run of a statement wrote it last: [`NOBODY`], [`OUTSIDE`], or the number of the run.
-    writers: Vec<u32>,
-}
-
-/// Nothing has written the element.
-const NOBODY: u32 = 0;
-
-/// The element came with the call, or from a routine.
-const OUTSIDE: u32 = 1;
-
-/// Why an element cannot be read or written.
-enum Fault {
-    /// A coordinate is not in its dimension.
-    OutsideOf {
-        dim: usize,
-        index: i64,
-        size: usize,
-    },
-    Outside {
-        place: i64,
-        elements: usize,
-    },
-    Unwritten {
-        place: usize,
-    },
-    WrittenTwice {
-        place: usize,
-    },
-}
-
-impl Memory {
-    fn new(dtype: Dtype, dims: Vec<(usize, usize)>, elements: usize) -> Result<Memory, RunError> {
-        let bytes = AlignedBuf::new(elements.saturating_mul(dtype.size()))?;
-        Ok(Memory { dtype, dims, bytes, doubts: vec![0.0; elements], writers: vec![NOBODY; elements] })
-    }
-
-    /// How far along a dimension a coordinate is in memory, in elements.
-    fn offset(&self, dim: usize, index: i64) -> Result<usize, Fault> {
-        let (size, stride) = self.dims[dim];
-        let inside = usize::try_from(index).ok().filter(|&index| index < size);
-        inside.map(|index| index * stride).ok_or(Fault::OutsideOf { dim, index, size })
-    }
-
-    /// The element at a place in memory.
-    fn load(&self, place: usize) -> Result<Doubted, Fault> {
-        match self.writers.get(place) {
-            None => Err(Fault::Outside { place: place as i64, elements: self.writers.len() }),
-            Some(&NOBODY) => Err(Fault::Unwritten { place }),
-            Some(_) => {
-                let size = self.dtype.size();
-                Ok((read(self.bytes.as_slice(), place * size, size), self.doubts[place]))
-            }
-        }
-    }
-
-    fn set(&mut self, at: usize, (bits, doubt): Doubted, writer: u32) {
-        let size = self.dtype.size();
-        write(self.bytes.as_mut_slice(), at * size, size, bits);
-        (self.doubts[at], self.writers[at]) = (doubt, writer);
-    }
 }
 
 /// What bytes hold that nobody has written.
@@ -648,36 +578,6 @@ impl Machine<'_> {
     }
 }
 
-impl Memory {
-    /// Takes the elements of a tensor of the buffer's sizes.
-    fn take(&mut self, tensor: &Tensor, strides: &[usize]) {
-        let size = self.dtype.size();
-        for point in points(tensor.sizes()) {
-            let place =
-                |strides: &[usize]| point.iter().zip(strides).map(|(i, stride)| i * stride).sum::<usize>();
-            let bits = read(tensor.bytes(), place(tensor.strides()) * size, size);
-            self.set(place(strides), (bits, 0.0), OUTSIDE);
-        }
-    }
-}
-
-impl Fault {
-    fn of(&self, name: &str) -> String {
-        match self {
-            Fault::OutsideOf { dim, index, size } => {
-                format!("index {index} is outside of dimension {dim} of `{name}`, which has size {size}")
-            }
-            Fault::Outside { place, elements } => {
-                format!("element {place} is outside of `{name}`, which has {elements}")
-            }
-            Fault::Unwritten { place } => {
-                format!("nothing wrote element {place} of `{name}` before it is read")
-            }
-            Fault::WrittenTwice { place } => format!("two points store to element {place} of `{name}`"),
-        }
-    }
-}
-
 fn fits_input(name: &str, tensor: &Tensor, dtype: Dtype, sizes: &[usize]) -> Result<(), RunError> {
     let input = name.to_owned();
     if tensor.dtype() != dtype {
@@ -693,19 +593,6 @@ fn fits_input(name: &str, tensor: &Tensor, dtype: Dtype, sizes: &[usize]) -> Res
             Err(RunError::WrongSize { input, dim, expected, found })
         }
     }
-}
-
-/// Every index of a shape, row-major.
-fn points(sizes: &[usize]) -> impl Iterator<Item = Vec<usize>> {
-    let count = sizes.iter().product();
-    (0..count).map(move |mut left: usize| {
-        let mut point = vec![0; sizes.len()];
-        for (at, &size) in point.iter_mut().zip(sizes).rev() {
-            *at = left % size;
-            left /= size;
-        }
-        point
-    })
 }
 
 #[cfg(test)]
