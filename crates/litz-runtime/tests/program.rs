@@ -1,21 +1,23 @@
 //! Checks programs and kernels that are given as text and called with tensors.
 
+#[path = "program/lent.rs"]
+mod lent;
+#[path = "program/outputs.rs"]
+mod outputs;
+
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use litz_ir::Scalar;
 use litz_ir::kernel::Kernel;
-use litz_runtime::arena::OutOfMemory;
 use litz_runtime::cache::{CacheKey, ObjectCache};
 use litz_runtime::device::{Device, KernelFn, NativeDevice};
 use litz_runtime::pool::ThreadPool;
-use litz_runtime::program::{Executable, OutputLayout, Outputs, RunOptions, Value};
+use litz_runtime::program::{Executable, RunOptions, Value};
 use litz_runtime::reference::{DistantDevice, ReferenceDevice};
-use litz_runtime::tensor::Input;
 use litz_runtime::weights::Weights;
-use litz_runtime::{RunError, Tensor, TensorView, TensorViewMut};
+use litz_runtime::{RunError, Tensor};
 
 fn kernels(texts: &[&str]) -> Vec<Kernel> {
     texts
@@ -594,78 +596,6 @@ fn devices_agree_and_report_bad_indices() {
     }
 }
 
-/// Has no memory for anything.
-struct NoMemory;
-
-// SAFETY: it gives no memory.
-unsafe impl Outputs for NoMemory {
-    fn tensor(&mut self, _index: usize, layout: &OutputLayout<'_>) -> Result<NonNull<u8>, RunError> {
-        Err(OutOfMemory { bytes: layout.bytes }.into())
-    }
-
-    fn scalar(&mut self, _index: usize, _scalar: Option<Scalar>) {}
-
-    fn text(&mut self, _index: usize, _text: &Arc<str>) {}
-}
-
-/// Memory of an output is asked for ahead of the kernels exactly where they compute it in place.
-#[test]
-fn whole_memories_are_computed_where_they_are_returned() {
-    let input = Tensor::from_slice(&[1, 4], &[-1i64; 4]).expect("lengths match");
-    let early = "out of memory: no room for a buffer of 16 bytes";
-    let late = "kernel @gather: index out of range";
-    let pooled = GATHERED.replace("alloc y: f32[4*s0]", "alloc p: u8[16*s0]\n view y: f32[4*s0] = p + 0");
-    let part = GATHERED.replace("return y: f32[s0, 4]", "return y: f32[s0, 2]{4, 1} + 1");
-    for (program, expected) in [(GATHERED, early), (&pooled, early), (&part, late)] {
-        let executable = build(program, &[GATHER], &[]);
-        let error =
-            executable.call(&[&input], &mut NoMemory).expect_err("there is no memory, nor a valid index");
-        assert_eq!(error.to_string(), expected, "{program}");
-    }
-}
-
-/// Takes results where they are, and gives no memory.
-#[derive(Default)]
-struct InInputs(Vec<(usize, usize, usize)>);
-
-// SAFETY: it gives no memory.
-unsafe impl Outputs for InInputs {
-    fn tensor(&mut self, _index: usize, layout: &OutputLayout<'_>) -> Result<NonNull<u8>, RunError> {
-        Err(OutOfMemory { bytes: layout.bytes }.into())
-    }
-
-    fn in_input(&mut self, index: usize, param: usize, offset: usize, _layout: &OutputLayout<'_>) -> bool {
-        self.0.push((index, param, offset));
-        true
-    }
-
-    fn scalar(&mut self, _index: usize, _scalar: Option<Scalar>) {}
-
-    fn text(&mut self, _index: usize, _text: &Arc<str>) {}
-}
-
-/// A result stays in the memory of an input where that is donated and lent; what is read or updated is the caller's, and copied.
-#[test]
-fn results_stay_in_donated_inputs_alone() {
-    let program = |input: &str, update: &str| {
-        format!("program @p on cpu {{\n param x: f32[2, 4]{input}\n {update}\n return x: f32[4] + 4\n}}")
-    };
-    let cases = [(" donated", "", true), ("", "", false), ("", "update x = x", false)];
-    for (input, update, stays) in cases {
-        let executable = build(&program(input, update), &[], &[]);
-        for is_lent in [false, true] {
-            let mut x = tensor(&[2, 4], &[1.0; 8]);
-            let mut outputs = InInputs::default();
-            let result = match is_lent {
-                true => executable.call(&[x.view_mut().expect("nothing shares it")], &mut outputs),
-                false => executable.call(&[&x], &mut outputs),
-            };
-            let expected: &[_] = if stays && is_lent { &[(0, 0, 16)] } else { &[] };
-            assert_eq!((result.is_ok(), &outputs.0[..]), (stays && is_lent, expected), "{input} {update}");
-        }
-    }
-}
-
 #[test]
 fn scratch_memory_is_each_chunks_own() {
     let text = "kernel @scratch from n {
@@ -732,169 +662,4 @@ fn layouts_without_elements_may_span_anything() {
     assert!(floats(&outputs[0]).is_empty());
     let x = tensor(&[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     assert_eq!(floats(&executable.run(&[x]).expect("the call is right")[0]), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-}
-
-const STORE: &str = "kernel @store from n0 {
-  read i: i64[2]
-  read v: f32[2]
-  write x: f32[4]
-  grid n in 2
-  check 0 = \"positions\"
-  %0: i64 = load i[n]
-  bind t = %0 in 4, check 0
-  %2: f32 = load v[n]
-  x[t] = %2
-}";
-
-/// Stores two elements of a state of four in place, and returns nothing.
-fn storing(state: &str) -> String {
-    format!(
-        "program @store on cpu {{
-  param i: i64[2]
-  param v: f32[2]
-  {state}
-  launch @store(i, v, x)
-  update x = x
-  return
-}}"
-    )
-}
-
-fn positions(values: [i64; 2]) -> Tensor {
-    Tensor::from_slice(&[2], &values).expect("lengths match")
-}
-
-/// A tensor as an input, lent or not.
-enum Given<'a> {
-    Read(&'a Tensor),
-    Lent(TensorViewMut<'a>),
-}
-
-impl Input for Given<'_> {
-    fn view(&self) -> TensorView<'_> {
-        match self {
-            Given::Read(tensor) => tensor.view(),
-            Given::Lent(lent) => lent.view(),
-        }
-    }
-
-    fn lent(&self) -> Option<&TensorViewMut<'_>> {
-        match self {
-            Given::Read(_) => None,
-            Given::Lent(lent) => Some(lent),
-        }
-    }
-}
-
-/// IP-3: what is lent is written where it is, and what is not lent is left alone.
-#[test]
-fn inputs_that_are_lent_are_written_in_place() {
-    let executable = build(&storing("param x: f32[4]"), &[STORE], &[]);
-    let (i, v) = (positions([3, 1]), tensor(&[2], &[7.0, 8.0]));
-    let mut x = tensor(&[4], &[1.0, 2.0, 3.0, 4.0]);
-    let results = executable.run(&[&i, &v, &x]).expect("a call");
-    assert_eq!(floats(&results[0]), [1.0, 8.0, 3.0, 7.0]);
-    assert_eq!(x.to_vec::<f32>().expect("of f32"), [1.0, 2.0, 3.0, 4.0]);
-
-    let lent = x.view_mut().expect("memory");
-    let results = executable.run(&[Given::Read(&i), Given::Read(&v), Given::Lent(lent)]).expect("a call");
-    assert_eq!(results, [Value::Nothing]);
-    assert_eq!(x.to_vec::<f32>().expect("of f32"), [1.0, 8.0, 3.0, 7.0]);
-}
-
-#[test]
-fn what_is_lent_in_another_layout_is_written_in_that() {
-    let executable = build(&storing("param x: f32[4]"), &[STORE], &[]);
-    let (i, v) = (positions([0, 2]), tensor(&[2], &[7.0, 8.0]));
-    let mut memory = [1.0f32, -1.0, 2.0, -1.0, 3.0, -1.0, 4.0];
-    let lent = TensorViewMut::from_slice(&[4], &[2], &mut memory).expect("it fits");
-    executable.run(&[Given::Read(&i), Given::Read(&v), Given::Lent(lent)]).expect("a call");
-    assert_eq!(memory, [7.0, -1.0, 2.0, -1.0, 8.0, -1.0, 4.0]);
-    assert!(TensorViewMut::from_slice(&[4], &[2], &mut memory[..6]).is_err());
-}
-
-/// Kernels take it for granted that what they store to is nobody else's.
-#[test]
-fn what_is_lent_and_read_elsewhere_is_copied_first() {
-    let kernel = "kernel @k from n0 {
-  read y: f32[4]
-  update x: f32[4]
-  for n in 4 {
-    %0: f32 = load y[-n + 3]
-    x[n] = %0
-  }
-}";
-    let program = "program @p on cpu {
-  param y: f32[4]
-  param x: f32[4]
-  launch @k(y, x)
-  update x = x
-  return
-}";
-    let executable = build(program, &[kernel], &[]);
-    let mut memory = [1.0f32, 2.0, 3.0, 4.0];
-    let data: NonNull<u8> = NonNull::from(&mut memory).cast();
-    // SAFETY: both views are of memory that nobody else has while they live; the call says that it copies what is in both.
-    let (y, x) = unsafe {
-        let y = TensorView::from_raw(litz_ir::Dtype::F32, &[4], &[1], data.as_ptr().cast_const());
-        (
-            y.expect("a tensor"),
-            TensorViewMut::from_raw(litz_ir::Dtype::F32, &[4], &[1], data).expect("a tensor"),
-        )
-    };
-    let inputs: [&dyn Input; 2] = [&y, &x];
-    executable.run(&inputs).expect("a call");
-    assert_eq!(memory, [4.0, 3.0, 2.0, 1.0]);
-}
-
-/// IP-46: after a call that fails, state is what it was, or the executable says that it is lost.
-#[test]
-fn state_that_a_failed_call_has_changed_is_lost() {
-    let state = tensor(&[4], &[1.0, 2.0, 3.0, 4.0]);
-    let program = storing("const x: f32[4] = \"x\"").replace("return", "return x: f32[4]");
-    let executable = build(&program, &[STORE], &[("x", state)]);
-    let v = tensor(&[2], &[7.0, 8.0]);
-    let results = executable.run(&[positions([3, 1]), v.clone()]).expect("a call");
-    assert_eq!(floats(&results[0]), [1.0, 8.0, 3.0, 7.0]);
-    // A call that does not begin changes nothing.
-    assert!(matches!(executable.run(&[positions([3, 1])]), Err(RunError::WrongCount { .. })));
-    let results = executable.run(&[positions([0, 1]), v.clone()]).expect("a call");
-    assert_eq!(floats(&results[0]), [7.0, 8.0, 3.0, 7.0]);
-    assert!(matches!(executable.run(&[positions([2, 4]), v.clone()]), Err(RunError::BadIndex { .. })));
-    assert!(matches!(executable.run(&[positions([3, 1]), v]), Err(RunError::StateLost)));
-}
-
-/// What fails before the first store to state leaves it alone.
-#[test]
-fn state_that_a_failed_call_has_not_reached_stays() {
-    let check = "kernel @check from n1 {
-  read j: i64[1]
-  read v: f32[2]
-  write w: f32[2]
-  check 0 = \"positions\"
-  for n in 2 {
-    %0: i64 = load j[0]
-    bind t = %0 in 4, check 0
-    %2: f32 = load v[n]
-    w[n] = %2
-  }
-}";
-    let program = "program @store on cpu {
-  param i: i64[2]
-  param v: f32[2]
-  param j: i64[1]
-  const x: f32[4] = \"x\"
-  alloc w: f32[2]
-  launch @check(j, v, w)
-  launch @store(i, w, x)
-  update x = x
-  return x: f32[4]
-}";
-    let state = tensor(&[4], &[1.0, 2.0, 3.0, 4.0]);
-    let executable = build(program, &[STORE, check], &[("x", state)]);
-    let v = tensor(&[2], &[7.0, 8.0]);
-    let at = |j: i64| Tensor::from_slice(&[1], &[j]).expect("lengths match");
-    let inputs = |j: i64| [positions([0, 1]), v.clone(), at(j)];
-    assert!(matches!(executable.run(&inputs(4)), Err(RunError::BadIndex { .. })));
-    assert_eq!(floats(&executable.run(&inputs(3)).expect("a call")[0]), [7.0, 8.0, 3.0, 4.0]);
 }
