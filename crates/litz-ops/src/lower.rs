@@ -2,17 +2,19 @@
 
 mod bring;
 pub mod function;
+mod inside;
+mod outputs;
+mod pointwise;
 pub mod results;
 
-use crate::args::{Args, Number, Operand, Tensor};
-use crate::body::{Body, Point};
+use crate::args::{Args, Tensor};
+use crate::body::Body;
 use crate::complex;
 use crate::def::{OpDef, ResultRule, Rule, unsupported_type};
 use crate::device::device_of;
 use crate::error::OpError;
-use crate::infer::{InferCx, first_operand, no_common_type};
-use crate::layout::{is_distinct, is_overlapping, preserved_strides, storage_holds};
-use crate::promote::promote;
+use crate::infer::{InferCx, first_operand};
+use crate::layout::{is_overlapping, storage_holds};
 use crate::sizes;
 use crate::table::Table;
 use crate::traits::{Layout, Op, syms_of};
@@ -20,9 +22,9 @@ use crate::view::{Access, View};
 use litz_ir::graph::{Arg, Device, Form, Graph, Node, TensorType, Type, Value, contiguous_strides};
 use litz_ir::ids::Id;
 use litz_ir::loops::{
-    BindOf, Buf, BufData, BufKind, Callee, Extern, Inst, InstOp, Loops, Nest, Output, Routine, Stmt, Val,
+    Buf, BufData, BufKind, Callee, Extern, Inst, InstOp, Loops, Nest, Output, Routine, Stmt,
 };
-use litz_ir::verify::loops::{Access as Unproved, Coordinate, Inside};
+use litz_ir::verify::loops::Inside;
 use litz_ir::{Diag, Diags, Dtype, Scalar};
 use litz_sym::{Expr, Rel, Sym};
 use std::collections::HashSet;
@@ -135,41 +137,6 @@ fn unknown_sizes(lower: &Lower<'_>) -> Diags {
         }
     }
     diags
-}
-
-/// Lets a load or store check at each point that these of its coordinates are inside of their dimensions.
-fn check_index(nest: &mut Nest, at: usize, coordinates: &[Coordinate]) {
-    let mut checks = Vec::new();
-    for &Coordinate { dim, index: coordinate, size } in coordinates {
-        let sym = Sym::new(&format!("checked{at}_{dim}"));
-        let (InstOp::Load { index, .. } | InstOp::Store { index, .. }) = &mut nest.body[at].op else {
-            return;
-        };
-        index[dim] = Expr::sym(sym);
-        let value = Val::new(at + checks.len());
-        checks.extend([
-            InstOp::Index(coordinate),
-            InstOp::Bind { sym, value, extent: size, of: BindOf::Index },
-        ]);
-    }
-    let moved = checks.len() as u32;
-    for inst in &mut nest.body[at..] {
-        for operand in inst.op.operands_mut() {
-            operand.0 += if operand.index() >= at { moved } else { 0 };
-        }
-    }
-    nest.body.splice(at..at, checks.into_iter().map(|op| Inst { op, ty: Dtype::I64 }));
-}
-
-/// Where an operand of a pointwise operator comes from, and the type that it is converted to first.
-enum Source {
-    Element(Access, Dtype),
-    Number(Number, Dtype),
-}
-
-/// Whether the compute type of `to` holds what `from` converted to `to` is: then nothing is rounded on the way.
-fn is_exact(from: Dtype, to: Dtype) -> bool {
-    from == to || to == to.compute() || matches!(from, Dtype::Bool | Dtype::U8 | Dtype::I8)
 }
 
 /// A graph being lowered.
@@ -295,67 +262,6 @@ impl<'a> Lower<'a> {
             }
         }
         Ok(())
-    }
-
-    /// Makes accesses inside of their buffers that are not known to be: by a guard on the sizes, where the load has a
-    /// guard of its own by more of that, and what neither proves by a check at each point.
-    fn require_inside(&mut self, nest: &mut Nest) -> Result<(), OpError> {
-        let mut unproved = self.inside.unproved(nest, &self.loops.bufs, &self.loops.facts);
-        if unproved.is_empty() {
-            return Ok(());
-        }
-        self.guard_where_empty(nest, &mut unproved);
-        for Unproved { at, coordinates, axes } in unproved {
-            for Coordinate { index, size, .. } in coordinates {
-                if let InstOp::Load { guard, .. } = &mut nest.body[at].op
-                    && !guard.is_empty()
-                {
-                    guard.extend([Rel::le(0, index), Rel::lt(index, size)]);
-                    continue;
-                }
-                let mut facts = self.loops.facts.clone();
-                axes.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
-                let vars: Vec<Sym> = axes.iter().map(|axis| axis.var).collect();
-                let [first, last] = [-facts.largest(-index, &vars), facts.largest(index, &vars)];
-                for needed in [Rel::ge(first, 0), Rel::lt(last, size)] {
-                    if !vars.iter().any(|&var| needed.lhs.has_sym(var) || needed.rhs.has_sym(var)) {
-                        let required = self.loops.facts.require(needed, &self.who);
-                        required.map_err(|never| OpError::new("invalid-operator", never.to_string()))?;
-                    }
-                }
-            }
-        }
-        // Later ones first: what is inserted moves what stands behind.
-        let unproved = self.inside.unproved(nest, &self.loops.bufs, &self.loops.facts);
-        for Unproved { at, coordinates, .. } in unproved.into_iter().rev() {
-            check_index(nest, at, &coordinates);
-        }
-        Ok(())
-    }
-
-    /// Code may move a load out of loops that its index does not mention. Where these may have no points, and it is inside
-    /// only because they have some, it gets that as its guard; other loads stay in `unproved`.
-    fn guard_where_empty(&mut self, nest: &mut Nest, unproved: &mut Vec<Unproved>) {
-        let facts = &self.loops.facts;
-        let some = nest.all_axes().map(|axis| Rel::le(1, axis.extent));
-        let some: Vec<Rel> = some.filter(|some| !facts.known(some).is_yes()).collect();
-        if some.is_empty() {
-            return;
-        }
-        let mut guarded = nest.clone();
-        for access in unproved.iter() {
-            if let Inst { op: InstOp::Load { guard, other, .. }, ty } = &mut guarded.body[access.at]
-                && guard.is_empty()
-            {
-                guard.clone_from(&some);
-                *other = Scalar::zero(*ty);
-            }
-        }
-        let left = self.inside.unproved(&guarded, &self.loops.bufs, facts);
-        let is_left = |access: &Unproved| left.iter().any(|left| left.at == access.at);
-        for access in unproved.extract_if(.., |access| !is_left(access)) {
-            nest.body[access.at] = guarded.body[access.at].clone();
-        }
     }
 
     /// Appends a call of a runtime routine, which takes buffers as the vectors that they are in memory.
@@ -719,50 +625,6 @@ impl<'a> Lower<'a> {
         }
     }
 
-    fn pointwise(
-        &mut self,
-        args: &Args<'_>,
-        def: &OpDef,
-        body: impl Fn(&mut Point<'_, '_>, &[Val]) -> Result<Val, OpError>,
-    ) -> Result<(), OpError> {
-        let ResultRule::Pointwise(rule) = def.result else {
-            return Err(args.unsupported("a pointwise rule without a pointwise result"));
-        };
-        let operands = args.operands()?;
-        let Some(out) = self.result(args, 0) else { return Ok(()) };
-        let promoted =
-            promote(rule.resolve(args), &operands).ok_or_else(|| no_common_type(args, &operands))?;
-        let compute = promoted.common.compute();
-        let source = |(at, operand): (usize, &Operand<'_>)| {
-            let dtype = rule.operand(at, operand, promoted.common);
-            Ok(match operand {
-                Operand::Tensor(t) => Source::Element(self.access(*t)?, dtype),
-                Operand::Number(n) => Source::Number(rule.number(*n, promoted.common), dtype),
-                Operand::Late(value, _) => Source::Element(self.place_of(*value)?, dtype),
-            })
-        };
-        let condition = args.condition()?.map(|t| self.access(t)).transpose()?;
-        let sources: Vec<Source> = operands.iter().enumerate().map(source).collect::<Result<_, OpError>>()?;
-        let sizes = out.sizes.clone();
-        self.nest(&sizes, |b, at| {
-            let condition = condition.map(|c| b.read_as(&c.broadcast(&sizes), at, Dtype::Bool));
-            let value = |source: &Source| match source {
-                Source::Element(access, dtype) if is_exact(access.dtype, *dtype) => {
-                    b.read_as(&access.broadcast(&sizes), at, compute)
-                }
-                Source::Element(access, dtype) => {
-                    let rounded = b.read_as(&access.broadcast(&sizes), at, *dtype);
-                    b.cast(rounded, compute)
-                }
-                Source::Number(n, dtype) => b.rounded_number(*n, *dtype),
-            };
-            let values: Vec<Val> = sources.iter().map(value).collect();
-            let v = body(&mut Point::new(b, args, condition, promoted.common), &values)?;
-            b.store(&out, at, v);
-            Ok(())
-        })
-    }
-
     fn views(&mut self, args: &Args<'_>, def: &OpDef) -> Result<(), OpError> {
         let ResultRule::View(views) = def.result else {
             return Err(args.unsupported("a view rule without a view result"));
@@ -785,100 +647,5 @@ impl<'a> Lower<'a> {
             self.place_of(source.ok_or_else(|| args.invalid("expected a tensor as first argument"))?)?;
         self.set_result(args, 0, access);
         Ok(())
-    }
-
-    fn finish(&mut self) -> Result<(), Diag> {
-        self.from.clear();
-        for &(target, contents) in &self.graph.updates {
-            let pair = self.update(target, contents)?;
-            self.loops.updates.push(pair);
-        }
-        for output in &self.graph.outputs {
-            let output = self.output(output)?;
-            self.loops.outputs.push(output);
-        }
-        Ok(())
-    }
-
-    /// Both sides as whole buffers of one layout.
-    fn update(&mut self, target: Value, contents: Value) -> Result<(Buf, Buf), OpError> {
-        let (to, from) = (self.place_of(target)?, self.place_of(contents)?);
-        let data = &self.loops.bufs[to.buf];
-        let ty = data.ty();
-        let name = &self.graph.values[target].name;
-        if is_overlapping(&self.loops.facts, &ty) {
-            // Which of several elements their common memory keeps is nobody's choice.
-            let message = format!("update of %{name}: {ty}, whose elements share memory");
-            return Err(OpError::new("unsupported", message));
-        }
-        let source = &self.loops.bufs[from.buf];
-        if source.kind == BufKind::Temp
-            && source.dtype == ty.dtype
-            && from.is_strided_as(&ty, &self.loops.facts)
-            && (&source.sizes, &source.strides) == (&ty.sizes, &ty.strides)
-        {
-            return Ok((to.buf, from.buf));
-        }
-        let name = format!("{name}_next");
-        self.from = vec![self.graph.values[contents].name.clone()];
-        Ok((to.buf, self.copy(&from.broadcast(&ty.sizes), &name, &ty)?.buf))
-    }
-
-    fn output(&mut self, arg: &Arg) -> Result<Output, OpError> {
-        let unsupported = || OpError::new("unsupported", format!("returning {arg:?} is not supported"));
-        match arg {
-            Arg::None => Ok(Output::Nothing),
-            Arg::Int(e) => Ok(Output::Int(*e)),
-            Arg::Float(f) => Ok(Output::Literal(Scalar::Float(f.0))),
-            Arg::Bool(b) => Ok(Output::Literal(Scalar::Bool(*b))),
-            Arg::Str(text) => Ok(Output::Text(text.clone())),
-            Arg::Value(value) => match &self.graph.values[*value].ty {
-                Type::Tensor(ty) => self.output_tensor(*value, ty),
-                Type::Int(e) => Ok(Output::Int(*e)),
-                Type::Float | Type::Bool => self.output_number(*value),
-            },
-            Arg::List(_)
-            | Arg::Complex(..)
-            | Arg::Dtype(_)
-            | Arg::Device(_)
-            | Arg::Strided
-            | Arg::MemoryFormat(_)
-            | Arg::Graph(_)
-            | Arg::Part(_) => Err(unsupported()),
-        }
-    }
-
-    /// The one element of a computed buffer.
-    fn output_number(&mut self, value: Value) -> Result<Output, OpError> {
-        let access = self.place_of(value)?;
-        if self.loops.bufs[access.buf].kind == BufKind::Temp && access.rank() == 0 {
-            return Ok(Output::Number(access.buf));
-        }
-        let name = &self.graph.values[value].name;
-        self.from = vec![name.clone()];
-        let ty = self.graph.values[value].ty.stored();
-        Ok(Output::Number(self.copy(&access, &format!("{name}_out"), &ty)?.buf))
-    }
-
-    /// A view of a computed buffer with the strides that the type promises; anything else copied to such a buffer.
-    fn output_tensor(&mut self, value: Value, ty: &TensorType) -> Result<Output, OpError> {
-        let access = self.place_of(value)?;
-        let promised =
-            |strides: &[Expr]| (0..ty.rank()).all(|d| strides[d] == ty.strides[d] || ty.sizes[d].is_one());
-        if let Some((strides, offset)) = self.strides(&access)
-            && promised(&strides)
-            && self.loops.bufs[access.buf].kind == BufKind::Temp
-        {
-            let (buf, sizes, strides) = (access.buf, ty.sizes.clone(), ty.strides.clone());
-            return Ok(Output::View { buf, sizes, strides, offset });
-        }
-        let name = &self.graph.values[value].name;
-        self.from = vec![name.clone()];
-        // Elements that share memory in eager get memory of their own here.
-        let facts = &self.loops.facts;
-        let strides = if is_distinct(facts, ty) { ty.strides.clone() } else { preserved_strides(facts, ty) };
-        let ty = TensorType { strides, ..ty.clone() };
-        let buf = self.copy(&access, &format!("{name}_out"), &ty)?.buf;
-        Ok(Output::View { buf, sizes: ty.sizes, strides: ty.strides, offset: Expr::zero() })
     }
 }
