@@ -1,24 +1,32 @@
 //! Lowers indexing by tensors: lookups, gathers, scatters.
 
+mod flat;
+mod replace;
+
 use crate::args::{Args, Number, POSITIONS, Tensor};
 use crate::body::Body;
-use crate::decompose::Rewriter;
-use crate::def::{OpDef, ViewFn, decompose, inplace, lower, one};
+use crate::def::{OpDef, decompose, inplace, lower, one};
 use crate::error::OpError;
 use crate::infer::InferCx;
 use crate::layout::{
-    at_most, broadcast, broadcasts_to, distinct_where, is_distinct, is_overlapping, iterated_strides,
-    preserved_strides, same_numel, same_shape, same_sizes,
+    at_most, broadcast, broadcasts_to, iterated_strides, preserved_strides, same_shape, same_sizes,
 };
 use crate::lower::Lower;
 use crate::traits::Complex;
 use crate::traits::Devices::Of;
 use crate::traits::Layout;
 use crate::view::Access;
-use litz_ir::graph::{Arg, TensorType, Type, Value};
+use litz_ir::graph::{TensorType, Type};
 use litz_ir::loops::Val;
 use litz_ir::{Dtype, ReduceOp, ScalarOp};
 use litz_sym::{Expr, Rel};
+
+pub(crate) use flat::flattened;
+use flat::{masked_scatter, put, take, take_along};
+use replace::{
+    diagonal_scatter, diagonal_scatter_type, select_scatter, select_scatter_type, slice_scatter,
+    slice_scatter_type, strided_scatter, strided_scatter_type,
+};
 
 /// Entries.
 pub const OPS: &[OpDef] = &[
@@ -562,125 +570,6 @@ fn index_along(lw: &mut Lower<'_>, args: &Args<'_>, combine: Option<ReduceOp>) -
     })
 }
 
-fn slice_scatter_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
-    replaces_view(cx, args, super::view::slice)
-}
-
-fn select_scatter_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
-    replaces_view(cx, args, super::view::select)
-}
-
-fn diagonal_scatter_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
-    replaces_view(cx, args, super::view::diagonal)
-}
-
-/// `src` has the sizes of the view of `self` that it takes the place of.
-fn replaces_view(cx: &mut InferCx<'_>, args: &Args<'_>, views: ViewFn) -> Result<Vec<Type>, OpError> {
-    for view in views(cx, args)? {
-        same_shape(cx, args, "src", &view.sizes)?;
-    }
-    without_shared_elements(cx, args)?;
-    self_type(cx, args)
-}
-
-/// PyTorch writes to a copy that lies as the operand does: where elements share memory, others than those of the view change.
-fn without_shared_elements(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<(), OpError> {
-    let x = args.tensor("self")?.ty;
-    // The copy of what is expanded is not.
-    let is_expanded = (0..x.rank()).any(|d| x.strides[d].is_zero() && !x.sizes[d].is_one());
-    if is_expanded || is_distinct(cx.facts, x) {
-        return Ok(());
-    }
-    let shared = || args.unsupported("an operand whose elements share memory");
-    let conditions =
-        distinct_where(cx.facts, x).filter(|_| !is_overlapping(cx.facts, x)).ok_or_else(shared)?;
-    conditions.into_iter().try_for_each(|rel| cx.require(rel, args.op())).map_err(|_| shared())
-}
-
-fn slice_scatter(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
-    let x = args.tensor("self")?;
-    let along = args.dim("dim", x.ty.rank())?;
-    let (start, len, step) = super::view::slice_range(&mut lw.infer_cx(), args, x.ty.sizes[along])?;
-    let mut sizes = x.ty.sizes.clone();
-    sizes[along] = len;
-    let source = lw.access(args.tensor("src")?)?.broadcast(&sizes);
-    let Some(out) = copied_self(lw, args)? else { return Ok(()) };
-    lw.nest(&sizes, |b, at| {
-        let v = b.load(&source, at);
-        let mut coords = at.to_vec();
-        coords[along] = start + step * at[along];
-        b.store(&out, &coords, v);
-        Ok(())
-    })
-}
-
-fn select_scatter(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
-    let x = args.tensor("self")?;
-    let along = args.dim("dim", x.ty.rank())?;
-    let index = args.int("index")?;
-    let negative = lw.infer_cx().known(Rel::lt(index, 0)) == Some(true);
-    let index = if negative { index + x.ty.sizes[along] } else { index };
-    let source = lw.access(args.tensor("src")?)?;
-    let Some(out) = copied_self(lw, args)? else { return Ok(()) };
-    lw.nest(&source.sizes, |b, at| {
-        let v = b.load(&source, at);
-        let mut coords = at.to_vec();
-        coords.insert(along, index);
-        b.store(&out, &coords, v);
-        Ok(())
-    })
-}
-
-fn diagonal_scatter(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
-    let source = lw.access(args.tensor("src")?)?;
-    let views = super::view::diagonal(&mut lw.infer_cx(), args)?;
-    let Some(out) = copied_self(lw, args)? else { return Ok(()) };
-    let Some(view) = views.first() else { return Ok(()) };
-    let diagonal = lw.view(&out, view);
-    put_whole(lw, &source, &diagonal)
-}
-
-fn strided_scatter_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
-    let (sizes, strides) = (args.ints("size")?, args.ints("stride")?);
-    same_shape(cx, args, "src", &sizes)?;
-    if strides.len() != sizes.len() {
-        return Err(args.invalid(format!("expected {} strides, found {}", sizes.len(), strides.len())));
-    }
-    let part = TensorType { sizes, strides, ..args.tensor("src")?.ty.clone() };
-    if is_overlapping(cx.facts, &part) {
-        // Which of several elements their common memory keeps is nobody's choice.
-        return Err(args.invalid(format!("a part {part}, whose elements share memory")));
-    }
-    without_shared_elements(cx, args)?;
-    self_type(cx, args)
-}
-
-/// `as_strided` of a copy of `self`, which must lie in memory as the copy does.
-fn strided_scatter(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
-    let x = args.tensor("self")?;
-    let (source, offset) = (lw.access(args.tensor("src")?)?, args.opt_int("storage_offset")?);
-    // An offset counts from the start of the storage, of which a view may hold a part only.
-    let access = lw.access(x)?;
-    let is_whole = lw.strides(&access).is_some_and(|(_, first)| first.is_zero());
-    let Some(out) = copied_self(lw, args)? else { return Ok(()) };
-    if !out.is_strided_as(x.ty, lw.infer_cx().facts) || offset.is_some() && !is_whole {
-        return Err(args.unsupported("an operand that is a part of its storage"));
-    }
-    let (sizes, strides) = (args.ints("size")?, args.ints("stride")?);
-    let part = lw.strided(args, out.buf, (sizes, &strides), offset.unwrap_or(Expr::zero()))?;
-    put_whole(lw, &source, &part)
-}
-
-/// Copies a value to a part of a buffer.
-fn put_whole(lw: &mut Lower<'_>, source: &Access, part: &Access) -> Result<(), OpError> {
-    let source = source.broadcast(&part.sizes);
-    lw.nest(&part.sizes, |b, at| {
-        let v = b.load(&source, at);
-        b.store(part, at, v);
-        Ok(())
-    })
-}
-
 fn index_fill_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     args.of_types("index", &[Dtype::I64])?;
     index_vector(args)?;
@@ -717,97 +606,4 @@ fn index_fill(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
         b.store(&out, &coords, v);
         Ok(())
     })
-}
-
-/// A tensor as a vector.
-pub(crate) fn flattened(r: &mut Rewriter<'_>, x: Value) -> Result<Value, OpError> {
-    r.call("aten.reshape.default", [Arg::Value(x), Arg::ints([Expr::int(-1)])])
-}
-
-/// Elements of `source` to the places in the flattened operand that `index` names.
-fn put(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
-    let (x, index, source) =
-        (r.args().tensor("self")?.value, r.args().tensor("index")?.value, r.args().tensor("source")?.value);
-    let sizes = r.ty(x)?.sizes;
-    r.require(|cx, args| {
-        args.of_types("index", &[Dtype::I64])?;
-        args.of_types("source", &[args.tensor("self")?.ty.dtype])?;
-        same_numel(cx, args, "source", &args.tensor("index")?.ty.sizes)
-    })?;
-    let accumulate = r.args().get("accumulate").clone();
-    let (flat, index, source) = (flattened(r, x)?, flattened(r, index)?, flattened(r, source)?);
-    let index = Arg::List(vec![Arg::Value(index)]);
-    let new = r.call("aten.index_put.default", [Arg::Value(flat), index, Arg::Value(source), accumulate])?;
-    Ok(vec![r.call("aten.reshape.default", [Arg::Value(new), Arg::ints(sizes)])?])
-}
-
-fn take(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
-    r.args().of_types("index", &[Dtype::I64])?;
-    let (x, index) = (r.args().tensor("self")?.value, r.args().tensor("index")?.value);
-    let flat = flattened(r, x)?;
-    Ok(vec![r.call("aten.index.Tensor", [Arg::Value(flat), Arg::List(vec![Arg::Value(index)])])?])
-}
-
-/// `gather` of operands that broadcast against each other but along the dimension, where indices wrap; without one, of
-/// vectors, where they do not.
-fn take_along(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
-    let (x, index) = (r.args().tensor("self")?, r.args().tensor("indices")?);
-    let (x, index, rank) = (x.value, index.value, x.ty.rank());
-    r.args().of_types("indices", &[Dtype::I64])?;
-    if !r.args().has("dim") {
-        let (x, index) = (flattened(r, x)?, flattened(r, index)?);
-        let args = [Arg::Value(x), Arg::Int(Expr::zero()), Arg::Value(index)];
-        return Ok(vec![r.call("aten.gather.default", args)?]);
-    }
-    let at = r.args().dim("dim", rank)?;
-    let (mut own, mut theirs) = (r.ty(x)?.sizes, r.ty(index)?.sizes);
-    if theirs.len() != rank {
-        return Err(r.args().invalid("expected operands of one rank"));
-    }
-    let (length, count) = (own[at], theirs[at]);
-    (own[at], theirs[at]) = (Expr::one(), Expr::one());
-    let mut sizes = broadcast(&mut r.infer_cx(), &[&own, &theirs], "aten.take_along_dim.default")?;
-    let mut expanded = |v: Value, size: Expr| {
-        sizes[at] = size;
-        r.call("aten.expand.default", [Arg::Value(v), Arg::ints(sizes.clone())])
-    };
-    let (x, index) = (expanded(x, length)?, expanded(index, count)?);
-    // Nothing wraps to an element where there are none.
-    let index = match length.is_zero() {
-        true => index,
-        false => r.call("aten.remainder.Scalar", [Arg::Value(index), Arg::Int(length)])?,
-    };
-    let args = [Arg::Value(x), Arg::Int(Expr::int(at as i64)), Arg::Value(index)];
-    Ok(vec![r.call("aten.gather.default", args)?])
-}
-
-/// Where the mask is set, the elements of `source` in order: a running sum of the mask says which comes next.
-fn masked_scatter(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
-    r.args().of_types("mask", &[Dtype::Bool])?;
-    r.args().of_types("source", &[r.args().tensor("self")?.ty.dtype])?;
-    let (x, mask, source) =
-        (r.args().tensor("self")?.value, r.args().tensor("mask")?.value, r.args().tensor("source")?.value);
-    let both =
-        r.call_all("aten.broadcast_tensors.default", [Arg::List(vec![Arg::Value(x), Arg::Value(mask)])])?;
-    let [Some(x), Some(mask)] = both[..] else {
-        return Err(r.args().invalid("expected an operand and a mask"));
-    };
-    let sizes = r.ty(x)?.sizes;
-    let flat = flattened(r, mask)?;
-    let count = r.call("aten.cumsum.default", [Arg::Value(flat), Arg::Int(Expr::zero())])?;
-    let mut source = flattened(r, source)?;
-    let numel = r.ty(source)?.numel();
-    let place = if r.infer_cx().known(Rel::le(1, numel)) == Some(true) {
-        let place = r.call("aten.sub.Scalar", [Arg::Value(count), Arg::Int(Expr::one())])?;
-        r.call("aten.clamp_min.default", [Arg::Value(place), Arg::Int(Expr::zero())])?
-    } else {
-        // What is not taken has to come from somewhere, even where there is nothing to take: from an element in front.
-        let in_front = Arg::ints([Expr::one(), Expr::zero()]);
-        source =
-            r.call("aten.constant_pad_nd.default", [Arg::Value(source), in_front, Arg::Int(Expr::zero())])?;
-        r.call("aten.mul.Tensor", [Arg::Value(count), Arg::Value(flat)])?
-    };
-    let taken = r.call("aten.index.Tensor", [Arg::Value(source), Arg::List(vec![Arg::Value(place)])])?;
-    let taken = r.call("aten.reshape.default", [Arg::Value(taken), Arg::ints(sizes)])?;
-    Ok(vec![r.apply("aten.where.self", &[mask, taken, x])?])
 }
