@@ -1,7 +1,8 @@
 //! Writes operators on complex numbers that look at more than one element, or at a part of each, with operators on their parts.
 
+use super::by_parts::each_part;
 use super::functions::{exp, log, narrowed, widened};
-use super::{Found, each_part, is_nonzero, joined, operand, parts_of};
+use super::{Found, is_nonzero, joined, operand, parts_of};
 use crate::decompose::Rewriter;
 use crate::def::DecomposeFn;
 use crate::ops::terms::{float, int};
