@@ -89,8 +89,10 @@ pub enum ImportError {
         why: String,
     },
     /// The program is of another major schema version.
-    #[error("expected schema version {expected}, found {major}.{minor}", expected = crate::schema::MAJOR)]
+    #[error("expected schema version {expected}, found {major}.{minor}")]
     SchemaVersion {
+        /// The major version that is read.
+        expected: i64,
         /// Major version of the file.
         major: i64,
         /// Minor version of the file.
