@@ -1,5 +1,7 @@
 //! Makes compiled models callable from Python.
 
+mod layout;
+
 use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -10,14 +12,13 @@ use litz::pipeline::Texts;
 use litz::report::Report;
 use litz::tune::Tuned;
 use litz::{Compiled, Model, Options, Stage, Tensor, TensorView};
-use litz_ir::graph::{Arg, Graph, Type, Value};
-use litz_ir::program::{Output, Program, ProgramStep};
+use litz_ir::graph::{Type, Value};
+use litz_ir::program::{Program, ProgramStep};
 use litz_ir::{Dtype, Scalar};
 use litz_runtime::RunError;
 use litz_runtime::mapping::{advise_huge_pages, return_freed_pages};
 use litz_runtime::program::{OutputLayout, Outputs};
 use litz_runtime::tensor::Argument;
-use litz_sym::{Expr, Rel};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
@@ -27,6 +28,7 @@ use crate::host::raised;
 use crate::options::Chosen;
 use crate::tensors::{Exchanges, Held, tuple};
 use crate::tuning;
+use layout::{Layout, restrided};
 
 /// Whether something was compiled since the heap's free pages were last given back.
 static HAS_COMPILED: AtomicBool = AtomicBool::new(false);
@@ -66,20 +68,6 @@ impl Use {
 enum Taken {
     Tensor(Held),
     Number(Dtype, [u8; 8]),
-}
-
-/// How a result is to lie that the program gives in another layout.
-struct Layout {
-    dtype: Dtype,
-    order: Order,
-}
-
-/// Strides of a tensor.
-enum Order {
-    /// Sizes and strides that are known.
-    Known(Vec<usize>, Vec<usize>),
-    /// Without gaps, by these dimensions from the innermost outwards; sizes are those of the call.
-    Dense(Vec<usize>),
 }
 
 /// A value that a call returns.
@@ -328,109 +316,6 @@ impl Taken {
             }
         }
     }
-}
-
-/// How the graph says that a result lies, where the program gives it in another layout.
-///
-/// # Errors
-/// Where sizes that calls decide are in it, and it has gaps.
-fn restrided(graph: &Graph, program: Option<&Program>, at: usize) -> PyResult<Option<Layout>> {
-    let (Arg::Value(value), Some(Output::View { ty, .. })) =
-        (&graph.outputs[at], program.and_then(|program| program.outputs.get(at)))
-    else {
-        return Ok(None);
-    };
-    let Type::Tensor(stated) = &graph.values[*value].ty else { return Ok(None) };
-    let is_same = |a: Expr, b: Expr| a == b || graph.facts.known(&Rel::eq(a, b)).is_yes();
-    let is_one = |size: Expr| is_same(size, Expr::one());
-    let is_alike = |dim: usize| is_one(ty.sizes[dim]) || is_same(stated.strides[dim], ty.strides[dim]);
-    if ty.sizes.iter().any(|size| size.is_zero()) || (0..ty.rank()).all(is_alike) {
-        return Ok(None);
-    }
-    let numbers = |exprs: &[Expr]| {
-        let number = |expr: &Expr| expr.as_int().and_then(|number| usize::try_from(number).ok());
-        exprs.iter().map(number).collect::<Option<Vec<_>>>()
-    };
-    let known = numbers(&stated.sizes).zip(numbers(&stated.strides));
-    let is_expanded = |dim: usize| stated.strides[dim].is_zero() && !is_one(stated.sizes[dim]);
-    if (0..ty.rank()).any(is_expanded) {
-        // Elements that share memory where the graph was traced have memory of their own here.
-        return Ok(None);
-    }
-    let known = known.map(|(sizes, strides)| Order::Known(sizes, strides));
-    match known.or_else(|| dense(&stated.sizes, &stated.strides, is_same).map(Order::Dense)) {
-        Some(order) => Ok(Some(Layout { dtype: stated.dtype, order })),
-        None => {
-            let name = &graph.values[*value].name;
-            Err(UnsupportedError::new_err(format!("%{name}: expected {stated}, found {ty}")))
-        }
-    }
-}
-
-/// Whether each stride steps over all that smaller strides reach, so that no elements share memory.
-fn are_distinct(sizes: &[usize], strides: &[usize]) -> bool {
-    let mut steps: Vec<(usize, usize)> = strides
-        .iter()
-        .zip(sizes)
-        .filter(|(_, size)| **size > 1)
-        .map(|(&stride, &size)| (stride, size))
-        .collect();
-    steps.sort_unstable();
-    let mut reach = 0_usize;
-    steps.into_iter().all(|(stride, size)| {
-        let steps_over = stride > reach;
-        reach = reach.saturating_add(stride.saturating_mul(size - 1));
-        steps_over
-    })
-}
-
-/// The dimensions of a tensor without gaps from the innermost outwards, those of one element last; None where it is not known to be such.
-fn dense(sizes: &[Expr], strides: &[Expr], is_same: impl Fn(Expr, Expr) -> bool) -> Option<Vec<usize>> {
-    let (ones, mut left): (Vec<usize>, Vec<usize>) =
-        (0..sizes.len()).partition(|&dim| is_same(sizes[dim], Expr::one()));
-    let (mut order, mut expected) = (Vec::new(), Expr::one());
-    while !left.is_empty() {
-        let inner = left.iter().position(|&dim| is_same(strides[dim], expected))?;
-        order.push(left.remove(inner));
-        expected = order.last().map_or(expected, |&dim| expected * sizes[dim]);
-    }
-    order.extend(ones);
-    Some(order)
-}
-
-impl Layout {
-    /// A copy of a tensor that lies so; the tensor itself where elements that would share memory differ.
-    fn copy<'py>(&self, library: &Library, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let py = value.py();
-        let tensor = match &self.order {
-            Order::Known(sizes, strides) => library.empty(py, self.dtype, sizes, strides)?,
-            Order::Dense(order) => {
-                let sizes: Vec<usize> = value.getattr("shape")?.extract()?;
-                let (mut strides, mut next) = (vec![1; sizes.len()], 1);
-                for &dim in order {
-                    strides[dim] = next;
-                    next *= sizes[dim].max(1);
-                }
-                library.empty(py, self.dtype, &sizes, &strides)?
-            }
-        };
-        tensor.call_method1("copy_", (value,))?;
-        let is_whole = match &self.order {
-            Order::Known(sizes, strides) => are_distinct(sizes, strides) || are_alike(&tensor, value)?,
-            Order::Dense(_) => true,
-        };
-        // Tracing may say of the result of a foreign operator what its memory is not.
-        Ok(if is_whole { tensor } else { value.clone() })
-    }
-}
-
-/// Whether tensors of one size have the same elements; what is no number is the same as another such.
-fn are_alike(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let is_number =
-        |tensor: &Bound<'_, PyAny>| Ok::<_, PyErr>(tensor.call_method1("eq", (tensor,))?.unbind());
-    let is_either = is_number(a)?.bind(a.py()).call_method1("logical_or", (is_number(b)?,))?;
-    let differs = a.call_method1("ne", (b,))?.call_method1("logical_and", (is_either,))?;
-    Ok(!differs.call_method0("any")?.call_method0("item")?.extract::<bool>()?)
 }
 
 impl Returned {
