@@ -1,64 +1,19 @@
-//! Keeps compilations: in the cache for the next process that compiles the same, or in a file that runs without Litz.
+//! Writes compiled models to files that run without Litz, and reads them.
 
 use crate::backends::{self, Device};
+use crate::code::contents;
+use crate::compiled::Compiled;
 use crate::error::Error;
-use crate::given::GivenSchedule;
 use crate::host;
-use crate::model::{Compiled, Model};
-use crate::options::{Options, Verify};
+use crate::options::Options;
 use crate::pipeline::Texts;
 use crate::profile::Profile;
-use crate::tune::Tuned;
-use litz_backend::Backend;
-use litz_codegen::Realized;
-use litz_import::ImportError;
 use litz_ir::Diag;
-use litz_ir::kernel::Kernel;
-use litz_ir::program::{Program, ProgramStep};
-use litz_runtime::artifact::{self, Artifact, ArtifactError, Machine, Parts};
-use litz_runtime::cache::{CacheKey, ObjectCache};
+use litz_runtime::artifact::{self, Artifact};
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::{Executable, RunOptions};
-use litz_runtime::{GuardPages, Limits};
-use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
-
-/// What a backend gave, beside texts.
-pub(crate) struct Code {
-    /// Code of the kernels.
-    pub objects: Vec<Vec<u8>>,
-    machine: Machine,
-    inputs: Vec<String>,
-    outputs: Vec<String>,
-}
-
-impl Code {
-    /// What `backend` made of a model.
-    pub fn new(model: &Model, backend: &dyn Backend, objects: Vec<Vec<u8>>) -> Code {
-        let machine = backend.machine();
-        let inputs = model.inputs().into_iter().map(|(name, _)| name.to_owned()).collect();
-        let outputs = model.imported.outputs.iter().map(|output| output.name.clone()).collect();
-        Code { objects, machine, inputs, outputs }
-    }
-
-    /// Names of what the program takes, and of what it returns.
-    pub fn names(&self) -> (&[String], &[String]) {
-        (&self.inputs, &self.outputs)
-    }
-
-    fn parts<'a>(&'a self, realized: &'a Realized) -> Parts<'a> {
-        Parts {
-            compiler: env!("CARGO_PKG_VERSION"),
-            machine: &self.machine,
-            program: &realized.program,
-            kernels: &realized.kernels,
-            objects: &self.objects,
-            inputs: &self.inputs,
-            outputs: &self.outputs,
-        }
-    }
-}
 
 impl Compiled {
     /// Writes the program, its machine code and its constants, as they are at this moment, to one file, which
@@ -116,132 +71,11 @@ impl Compiled {
     }
 }
 
-/// What an artifact was made of.
-fn contents(artifact: &Artifact) -> Result<(Realized, Code), ArtifactError> {
-    let objects = artifact.objects()?.into_iter().map(<[u8]>::to_vec).collect();
-    let (program, kernels) = (artifact.program().clone(), artifact.kernels().to_vec());
-    let shared = kernels.iter().map(|kernel| launches(&program, kernel)).collect();
-    let code = Code {
-        objects,
-        machine: artifact.machine().clone(),
-        inputs: artifact.inputs().to_vec(),
-        outputs: artifact.outputs().to_vec(),
-    };
-    Ok((Realized { kernels, program, shared }, code))
-}
-
-/// The places in the cache of one model compiled with one set of options.
-pub(crate) struct Kept<'a> {
-    cache: &'a ObjectCache,
-    key: CacheKey,
-    /// Of what load steps make of the weights.
-    memory: Option<CacheKey>,
-}
-
-impl<'a> Kept<'a> {
-    /// `None` where nothing is to be kept, or every stage is to run: to be verified pass by pass, or written down.
-    pub fn new(
-        model: &Model,
-        backend: &dyn Backend,
-        options: &Options,
-        cache: &'a ObjectCache,
-    ) -> Option<Kept<'a>> {
-        if options.verify == Verify::Passes || options.dump.is_some() {
-            return None;
-        }
-        let key = key(model, backend, options).ok()?;
-        Some(Kept { cache, key, memory: memory_key(&key, model) })
-    }
-
-    /// Where what load steps make of the weights is kept.
-    pub fn memory(&self) -> Option<(&'a ObjectCache, &CacheKey)> {
-        Some((self.cache, self.memory.as_ref()?))
-    }
-
-    /// What an earlier compilation gave. Entries that cannot be read are none.
-    pub fn find(&self) -> Option<(Realized, Code)> {
-        let artifact = Artifact::from_bytes(Arc::new(self.cache.get(&self.key)?)).ok()?;
-        contents(&artifact).ok()
-    }
-
-    /// Keeps what a compilation gave. A full or read-only disk costs the next start its time, nothing else.
-    pub fn put(&self, realized: &Realized, code: &Code) {
-        let _ = self.cache.put(&self.key, &artifact::to_bytes(&code.parts(realized)));
-    }
-
-    /// What tuning found earlier.
-    pub fn tuned(&self) -> Option<Tuned> {
-        serde_json::from_slice(&self.cache.get(&self.tuned_key())?).ok()
-    }
-
-    /// Keeps what tuning found.
-    pub fn put_tuned(&self, tuned: &Tuned) {
-        let _ = serde_json::to_vec(tuned).map(|bytes| self.cache.put(&self.tuned_key(), &bytes));
-    }
-
-    fn tuned_key(&self) -> CacheKey {
-        self.key.and(&[b"tuned"])
-    }
-}
-
-/// Everything that the result of a compilation depends on. The bytes of weights are not among it.
-fn key(model: &Model, backend: &dyn Backend, options: &Options) -> Result<CacheKey, ImportError> {
-    let name = model.name();
-    let texts = match model.archive() {
-        Some(archive) => {
-            let described = [
-                format!("models/{name}.json"),
-                format!("data/weights/{name}_weights_config.json"),
-                format!("data/constants/{name}_constants_config.json"),
-            ];
-            let text = |path: &String| archive.range(path).map_or(Ok(""), |_| archive.text(path));
-            described.iter().map(|path| text(path).map(Cow::Borrowed)).collect::<Result<Vec<_>, _>>()?
-        }
-        None => vec![Cow::Owned(model.imported.graph.to_string())],
-    };
-    // Every option counts but those that say what happens around the compilation.
-    let neutral = Options {
-        model: None,
-        bind: true,
-        pool: None,
-        verify: Verify::Nothing,
-        cache: None,
-        cache_bytes: 0,
-        dump: None,
-        profile: false,
-        limits: Limits::default(),
-        guard_pages: GuardPages::Off,
-        schedule: options.schedule.clone().map(|given| GivenSchedule { name: String::new(), ..given }),
-        ..options.clone()
-    };
-    let (target, options) = (format!("{} {:?}", backend.key(), backend.target()), format!("{neutral:?}"));
-    let declared: Vec<String> = model.imported.graph.ops.iter().map(ToString::to_string).collect();
-    let options = format!("{options}{declared:?}");
-    let compiler = [env!("CARGO_PKG_VERSION"), env!("LITZ_SOURCES")];
-    // Models of one archive may be equal but for their weights.
-    let texts = texts.iter().map(|text| &**text);
-    let parts = texts.chain([name, &*target, &*options]).chain(compiler).chain(["program"]);
-    Ok(CacheKey::new(&parts.map(str::as_bytes).collect::<Vec<_>>()))
-}
-
-/// As [`key`], with what stands for the bytes of weights, which are too many to hash: the identity of the file that they
-/// lie in, and where each entry lies there, with the checksum that the file's directory gives.
-fn memory_key(key: &CacheKey, model: &Model) -> Option<CacheKey> {
-    let (file, archive) = (model.file()?, model.archive()?);
-    let entries =
-        archive.paths().map(|path| format!("{path} {:?} {:?}", archive.range(path), archive.checksum(path)));
-    let parts: Vec<String> = [format!("{file:?}")].into_iter().chain(entries).collect();
-    Some(key.and(&parts.iter().map(String::as_bytes).collect::<Vec<_>>()))
-}
-
-fn launches(program: &Program, kernel: &Kernel) -> usize {
-    let is_launch = |step: &&ProgramStep| matches!(step, ProgramStep::Launch { kernel: name, .. } if *name == kernel.name);
-    program.load.iter().chain(&program.steps).filter(is_launch).count()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Model;
+    use crate::options::Verify;
     use litz_runtime::Tensor;
     use std::fs;
     use std::path::PathBuf;

@@ -1,10 +1,11 @@
-//! Lists the backends, finds the one that options ask for, and compiles kernels through it, in parallel and by the cache.
+//! Finds the backend that options ask for, and compiles kernels through it, in parallel and by the cache.
 
 mod without_code;
 
 use crate::error::Error;
+use crate::factories::BACKENDS;
 use crate::options::Options;
-use litz_backend::{Backend, Factory, Request};
+use litz_backend::{Backend, Request};
 use litz_ir::graph;
 use litz_ir::kernel::Kernel;
 use litz_ir::parallel::parallel;
@@ -15,9 +16,6 @@ use litz_runtime::reference::DistantDevice;
 use std::cmp::Reverse;
 use std::sync::Arc;
 use without_code::WithoutCode;
-
-/// Every backend. The first is the one of options that choose none.
-pub static BACKENDS: &[&Factory] = &[&litz_cpu::CPU];
 
 /// Something that runs kernels.
 pub type Device = Arc<dyn litz_runtime::device::Device>;
@@ -114,17 +112,4 @@ fn assemble(
         let _ = cache.put(&key, &object);
     }
     Ok(object)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeSet;
-
-    #[test]
-    fn backends_have_names_of_their_own() {
-        let names: BTreeSet<&str> = BACKENDS.iter().map(|backend| backend.name).collect();
-        assert_eq!(names.len(), BACKENDS.len());
-        assert!(!names.contains("reference"));
-    }
 }

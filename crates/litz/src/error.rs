@@ -1,8 +1,8 @@
 //! Defines everything that can go wrong between a file and its results.
 
-use crate::reproducer::Reproducer;
 use litz_backend::BackendError;
 use litz_ir::{Diag, Diags};
+use std::fmt;
 use std::path::PathBuf;
 
 /// An error, by whose move it is.
@@ -50,6 +50,22 @@ pub enum Error {
         /// A file that shows it, where a model was being compiled.
         reproducer: Option<Reproducer>,
     },
+}
+
+/// Where a compilation went wrong can be seen again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reproducer {
+    /// The graph as it was imported: a `.litz` text, without weights.
+    pub path: PathBuf,
+    /// Flags of the compilation.
+    pub(crate) flags: String,
+}
+
+impl fmt::Display for Reproducer {
+    /// The command that replays it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "litz compile {} --to object -o /dev/null --verify-ir{}", self.path.display(), self.flags)
+    }
 }
 
 impl Error {

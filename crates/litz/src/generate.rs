@@ -22,8 +22,9 @@
 //! Such a model takes a token and its position, each an integer or a tensor of one, and maybe numbers called `temperature`
 //! and `seed`. Its first result is the next token, or the logits of all tokens, of which the largest is taken.
 
+use crate::compiled::Compiled;
 use crate::error::Error;
-use crate::model::{Compiled, Model};
+use crate::model::Model;
 use litz_ir::graph::TensorType;
 use litz_ir::{Diag, Dtype, Scalar};
 use litz_runtime::Tensor;

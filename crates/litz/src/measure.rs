@@ -1,7 +1,7 @@
 //! Times calls of a compiled model, and says what part of them each kernel takes and how far it is from the machine's peaks.
 
+use crate::compiled::Compiled;
 use crate::error::Error;
-use crate::model::Compiled;
 use crate::options::Options;
 use crate::peaks::{self, Meters, Peaks};
 use crate::profile::Launches;

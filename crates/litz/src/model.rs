@@ -1,39 +1,27 @@
-//! Opens models and compiles them.
+//! Opens models, which have a graph and weights.
 
-use crate::artifact::{Code, Kept};
-use crate::backends::{self, Device};
 use crate::error::Error;
-use crate::host::{self, HostSchemas, HostWarning};
+use crate::host::HostSchemas;
 use crate::identity::FileIdentity;
 use crate::options::Options;
-use crate::pipeline::{self, Texts};
-use crate::profile::Profile;
-use crate::reproducer;
-use crate::runner::{Runner, Stage, Timing};
-use crate::state;
-use litz_backend::Backend;
 use litz_import::{Archive, Imported, Input, InputKind, Weight};
 use litz_ir::graph::{self, Graph, TensorType, Type, ValueData};
 use litz_ir::target::Target;
 use litz_ir::{Diag, Diags, verify};
 use litz_ops::{Table, seed};
 use litz_runtime::Tensor;
-use litz_runtime::cache::ObjectCache;
-use litz_runtime::pool::ThreadPool;
-use litz_runtime::program::{Executable, Outputs, RunOptions, Statistics, Value};
-use litz_runtime::reference::{Counts, ReferenceDevice};
-use litz_runtime::tensor::Input as Given;
 use litz_runtime::weights::Weights;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, LazyLock};
 
 /// A graph and its weights: read from a file, where the weights stay, or given.
 pub struct Model {
     source: Source,
-    compilations: AtomicU64,
+    /// How often the stages have run for it.
+    pub(crate) compilations: AtomicU64,
     /// The program as imported.
     pub imported: Imported,
 }
@@ -150,24 +138,6 @@ impl Model {
         Ok(text?)
     }
 
-    /// Goes through the stages up to `to`, and returns their texts.
-    ///
-    /// # Errors
-    /// When the model uses something unsupported.
-    pub fn texts(&self, options: &Options, to: Stage, run: &mut Runner<'_>) -> Result<Texts, Error> {
-        let graph = &self.imported.graph;
-        let backend = backends::backend(options)?;
-        self.check_supported(backend.target())?;
-        let texts = reproducer::catch(graph, options, || {
-            pipeline::compile(graph.clone(), &*backend, options, to, run)
-        })?;
-        let shared = texts.graph.as_ref().map(|graph| state::check_shared(graph, &self.imported.weights));
-        if let Some(shared) = shared.filter(|shared| !shared.is_empty()) {
-            return Err(Error::Unsupported(shared));
-        }
-        Ok(texts)
-    }
-
     /// # Errors
     /// When the model has tensors on several devices that are no reference devices, or on one that is not the target's, or guards that are not supported.
     pub(crate) fn check_supported(&self, target: &Target) -> Result<(), Error> {
@@ -180,107 +150,6 @@ impl Model {
         }
         let unknown: Diags = self.imported.unknown_guards.iter().flat_map(|guard| guard.diags()).collect();
         if unknown.is_empty() { Ok(()) } else { Err(Error::Unsupported(unknown)) }
-    }
-
-    /// Compiles for this machine, or another target that this machine can run the code of.
-    ///
-    /// # Errors
-    /// When the model uses something unsupported, its weights are missing, or this machine cannot run the target's code.
-    pub fn compile(&self, options: &Options) -> Result<Compiled, Error> {
-        self.compile_with(options, &mut |_| {})
-    }
-
-    /// As [`Model::compile`]; tells `progress` what it is about to do.
-    ///
-    /// # Errors
-    /// As [`Model::compile`].
-    pub fn compile_with(&self, options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Compiled, Error> {
-        let mut run = Runner::new(options.verify, options.dump.clone(), progress);
-        let cache = options.cache()?;
-        let backend = backends::backend(options)?;
-        if !options.reference {
-            backend.check_machine().map_err(Error::unsupported)?;
-        }
-        let kept = cache.as_ref().filter(|_| !options.reference);
-        let kept = run.step("key", || Kept::new(self, &*backend, options, kept?));
-        let (texts, code) = if options.reference {
-            (self.program(options, &mut run)?, None)
-        } else {
-            let (texts, code) = self.code(&*backend, options, &mut run, cache.as_ref(), kept.as_ref())?;
-            (texts, Some(code))
-        };
-        let realized = texts.realized.as_ref().ok_or_else(|| Error::bug("realize", "it gave nothing"))?;
-        let reference = options.reference.then(|| {
-            let new = || ReferenceDevice::with(&realized.kernels, &options.reference_options);
-            run.step("load", || new().map(Arc::new))
-        });
-        let reference = reference.transpose()?;
-        let device: Device = match &code {
-            None => reference.clone().expect("invariant: what has no code is for the reference device"),
-            Some(code) => {
-                let pool = if options.bind { ThreadPool::new } else { ThreadPool::unbound };
-                let threads = || match &options.pool {
-                    Some(shared) => Arc::clone(&shared.0),
-                    None => Arc::new(pool(options.threads)),
-                };
-                run.step("load", || backend.load(&realized.kernels, &code.objects, &threads))?
-            }
-        };
-        let profile = options.profile.then(|| Arc::new(Profile::new(device.clone())));
-        let device: Device = match &profile {
-            Some(profile) => profile.clone(),
-            None => device,
-        };
-        let (program, kernels) = (&realized.program, &realized.kernels);
-        let (device, devices) = backends::devices(program, kernels, device)?;
-        let run_options = RunOptions {
-            limits: options.limits.clone(),
-            guard_pages: options.guard_pages,
-            kept_as: kept.as_ref().and_then(Kept::memory),
-            devices,
-            host: options.host.clone().map(|host| host.0),
-        };
-        let executable =
-            run.step("weights", || Executable::with_options(program, kernels, device, self, &run_options))?;
-        let warnings = host::warnings(program, options);
-        Ok(Compiled { executable, timings: run.timings, warnings, texts, profile, reference, code })
-    }
-
-    /// Texts and machine code: those that an earlier process left in the cache, else made.
-    fn code(
-        &self,
-        backend: &dyn Backend,
-        options: &Options,
-        run: &mut Runner<'_>,
-        cache: Option<&ObjectCache>,
-        kept: Option<&Kept<'_>>,
-    ) -> Result<(Texts, Code), Error> {
-        if let Some((realized, code)) = run.step("look up", || kept?.find()) {
-            return Ok((Texts { realized: Some(realized), ..Texts::default() }, code));
-        }
-        let texts = self.program(options, run)?;
-        let realized = texts.realized.as_ref().ok_or_else(|| Error::bug("realize", "it gave nothing"))?;
-        run.may_go_on(options)?;
-        let objects = reproducer::catch(&self.imported.graph, options, || {
-            run.step("kernels", || backends::compile_kernels(backend, &realized.kernels, options, cache))
-        })?;
-        let code = Code::new(self, backend, objects);
-        if let Some(kept) = kept {
-            run.step("keep", || kept.put(realized, &code));
-        }
-        Ok((texts, code))
-    }
-
-    /// How often the stages have run to make something that runs; not where the cache had it. No call of a [`Compiled`]
-    /// adds to it, whatever sizes it comes with.
-    pub fn compilations(&self) -> u64 {
-        self.compilations.load(Ordering::Relaxed)
-    }
-
-    /// The texts of a program to run.
-    fn program(&self, options: &Options, run: &mut Runner<'_>) -> Result<Texts, Error> {
-        self.compilations.fetch_add(1, Ordering::Relaxed);
-        self.texts(options, Stage::Program, run)
     }
 
     /// What the archive calls it, else its graph.
@@ -356,61 +225,5 @@ impl Weights for Model {
         let _ = unsafe {
             file.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, bytes.start, bytes.len())
         };
-    }
-}
-
-/// A compiled model. One serves any number of threads.
-pub struct Compiled {
-    pub(crate) executable: Executable,
-    /// The reference device, where it runs there.
-    pub(crate) reference: Option<Arc<ReferenceDevice>>,
-    /// None on the reference device.
-    pub(crate) code: Option<Code>,
-    /// Operators that the host runs, one entry for each, unless [`Options::fallback`] is quiet.
-    pub warnings: Vec<HostWarning>,
-    /// What each stage of the compilation took.
-    pub timings: Vec<Timing>,
-    /// What the compilation went through; only kernels and program where the cache had them.
-    pub texts: Texts,
-    /// How long launches took, where [`Options::profile`] asked for it.
-    pub profile: Option<Arc<Profile>>,
-}
-
-impl Compiled {
-    /// The names of its kernels and what their launches have taken, where [`Options::reference_options`] asked for it.
-    pub fn counts(&self) -> Vec<(String, Counts)> {
-        self.reference.as_ref().map(|device| device.counts()).unwrap_or_default()
-    }
-
-    /// Whether the cache had its program and machine code.
-    pub fn is_from_cache(&self) -> bool {
-        self.texts.graph.is_none() && self.texts.realized.is_some()
-    }
-
-    /// Runs the model on the caller's tensors, in order: [`Tensor`]s, or [`litz_runtime::TensorView`]s of slices and
-    /// `ndarray` arrays, which are read where they are.
-    ///
-    /// # Errors
-    /// When an input does not fit, naming it; when memory runs out; when an index computed by the model is out of range.
-    pub fn run<T: Given>(&self, inputs: &[T]) -> Result<Vec<Value>, Error> {
-        Ok(self.executable.run(inputs)?)
-    }
-
-    /// As [`Compiled::run`], into memory that `outputs` provides.
-    ///
-    /// # Errors
-    /// As [`Compiled::run`].
-    pub fn call<T: Given>(&self, inputs: &[T], outputs: &mut dyn Outputs) -> Result<(), Error> {
-        Ok(self.executable.call(inputs, outputs)?)
-    }
-
-    /// Names of what a call takes, and of what it returns; none on the reference device.
-    pub fn names(&self) -> Option<(&[String], &[String])> {
-        self.code.as_ref().map(Code::names)
-    }
-
-    /// What calls have done so far: how many there were, for how many sets of sizes, and what memory they took.
-    pub fn statistics(&self) -> Statistics {
-        self.executable.statistics()
     }
 }

@@ -1,6 +1,6 @@
 //! Holds everything that a user can choose, built once. This is the only place that reads environment variables.
 
-use crate::backends::BACKENDS;
+use crate::factories::BACKENDS;
 use crate::given::GivenSchedule;
 use litz_backend::Factory;
 use litz_ir::target::Target;

@@ -18,12 +18,13 @@ mod memory;
 mod page;
 
 use crate::backends;
+use crate::compiled::Compiled;
 use crate::error::Error;
 use crate::explain;
 use crate::host::host_operators;
 use crate::made_up;
 use crate::measure::{self, KernelTime, Measured};
-use crate::model::{Compiled, Model};
+use crate::model::Model;
 use crate::options::Options;
 use crate::pipeline::Texts;
 use crate::runner::{Runner, Stage, Timing};

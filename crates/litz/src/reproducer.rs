@@ -4,30 +4,13 @@
 //! anywhere between, end there as [`Error::Bug`].
 
 use crate::backends;
-use crate::error::Error;
+use crate::error::{Error, Reproducer};
 use crate::options::Options;
 use litz_ir::graph::Graph;
 use std::any::Any;
-use std::fmt;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-
-/// Where a compilation went wrong can be seen again.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Reproducer {
-    /// The graph as it was imported: a `.litz` text, without weights.
-    pub path: PathBuf,
-    /// Flags of the compilation.
-    flags: String,
-}
-
-impl fmt::Display for Reproducer {
-    /// The command that replays it.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "litz compile {} --to object -o /dev/null --verify-ir{}", self.path.display(), self.flags)
-    }
-}
 
 /// Compiles `graph`; where that shows a mistake of Litz, writes the graph to the system's folder of temporary files.
 ///

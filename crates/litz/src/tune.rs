@@ -7,12 +7,13 @@
 
 mod candidates;
 
-use crate::artifact::Kept;
 use crate::backends::backend;
+use crate::compiled::Compiled;
 use crate::error::Error;
 use crate::given::GivenSchedule;
+use crate::kept::Kept;
 use crate::made_up;
-use crate::model::{Compiled, Model};
+use crate::model::Model;
 use crate::options::{Options, Verify};
 use crate::pipeline::Texts;
 use crate::profile::Launches;
@@ -82,6 +83,8 @@ pub struct Tuned {
     pub kept: usize,
 }
 
+/// The name that the cache has for what tuning found.
+const NOTE: &str = "tuned";
 /// Turns of a candidate; as many again confirm it.
 const TURNS: usize = 5;
 /// Turns of the last comparison.
@@ -129,14 +132,14 @@ pub fn tune_once(
     let cache = options.cache()?;
     let backend = backend(options)?;
     let kept = cache.as_ref().and_then(|cache| Kept::new(model, &*backend, options, cache));
-    if let Some(tuned) = kept.as_ref().and_then(Kept::tuned) {
+    if let Some(tuned) = kept.as_ref().and_then(|kept| kept.note::<Tuned>(NOTE)) {
         return Ok(tuned);
     }
     let inputs = made_up::inputs(&made_up::of_model(model), &model.imported.graph.facts)?;
     let tuned = tune(model, options, &inputs, budget, tell)?;
     // What was cut short is not what there is to find.
     if let Some(kept) = kept.filter(|_| !budget.stop.load(Ordering::Relaxed)) {
-        kept.put_tuned(&tuned);
+        kept.put_note(NOTE, &tuned);
     }
     Ok(tuned)
 }
