@@ -16,6 +16,7 @@
 //! | [`align`] | which axes of a consumer follow from the axes of its producer? |
 //! | [`contraction`] | is a nest a sum of products of two operands, and which axes has each? |
 //! | [`online`] | which reductions can be computed with each other's results so far, and corrected when these change? |
+//! | [`parts`] | which instructions of a nest run in which of its parts? |
 //! | [`together`] | how many lanes side by side have one value? |
 //! | [`copies`] | what are the copies that a schedule declares? |
 //! | [`footprint`] | how many elements has memory that a schedule declares, and where in it is each? |
@@ -33,11 +34,13 @@ pub mod collisions;
 pub mod constants;
 pub mod contraction;
 pub mod copies;
+mod defined;
 pub mod dependences;
 pub mod footprint;
 pub mod inside;
 pub mod legality;
 pub mod online;
+pub mod parts;
 pub mod together;
 pub mod uses;
 

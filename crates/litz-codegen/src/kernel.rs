@@ -15,7 +15,7 @@ use accumulator::Accumulator;
 use litz_analysis::copies::read_of;
 use litz_analysis::footprint::{Footprints, Path, Program, Shape, simplest};
 use litz_analysis::inside::enter;
-use litz_analysis::legality::parts_of;
+use litz_analysis::parts::parts_of;
 use litz_ir::kernel::{Kernel, LoopKind, Mem, MemData, Space, Val, visit};
 use litz_ir::loops::{Axis, Buf, InstOp, Loops, Nest};
 use litz_ir::schedule::{KernelPlan, Leaf, Local, LocalSpace};

@@ -3,9 +3,9 @@
 
 use super::strided::StridedSet;
 use super::{Around, Declared, Footprints, Path};
+use crate::defined::is_defined;
 use crate::inside::{first_and_count, longest, loops_where};
-use crate::legality::divisors::is_defined;
-use crate::legality::parts_of;
+use crate::parts::parts_of;
 use litz_ir::loops::{Axis, Buf, InstOp, Nest};
 use litz_ir::schedule::Leaf;
 use litz_sym::{Expr, Facts, Sym};

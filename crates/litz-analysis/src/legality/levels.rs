@@ -7,12 +7,12 @@
 //! are alike, and their variables are equal. What all threads of a warp compute, each of its lanes may read; and a `merge` goes
 //! over the threads of a block: all of them have its result.
 
-use super::dependences::parts_of;
 use super::problem::Site;
 use super::proofs::Point;
 use super::{Around, Declared, Occurrence, Verifier};
 use crate::apart::Visit;
 use crate::inside::longest;
+use crate::parts::parts_of;
 use litz_ir::loops::{Axis, Buf, InstOp, Nest, Stmt};
 use litz_ir::schedule::{Holds, Layout, Local, LocalSpace, LoopKind, Part};
 use litz_ir::target::{Gpu, Level, Target, Team};

@@ -6,9 +6,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::dependences::parts_of;
 use super::levels::{instruction_loops, level_of};
 use super::{Around, Occurrence, Verifier};
+use crate::parts::parts_of;
 use litz_ir::dtype::Dtype;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, InstOp, Nest, Stmt, Val};

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use litz_sym::{Expr, Rel};
 
-use super::dependences::parts_of;
 use super::problem::{Site, Within};
 use super::{Occurrence, Verifier};
+use crate::parts::parts_of;
 use litz_ir::loops::{Buf, BufKind, Stmt};
 use litz_ir::schedule::{Holds, Part, Pool, ScheduleStep};
 

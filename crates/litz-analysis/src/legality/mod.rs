@@ -7,7 +7,7 @@ mod capacity;
 mod collisions;
 mod coverage;
 mod dependences;
-pub(crate) mod divisors;
+mod divisors;
 mod example;
 mod intervals;
 mod levels;
@@ -21,7 +21,6 @@ mod proofs;
 mod recomputed;
 mod reuse;
 
-pub use dependences::{need, needed_in, parts_of};
 pub use problem::{Problem, Site, Within};
 
 use std::cell::{OnceCell, RefCell};
@@ -34,7 +33,6 @@ use crate::copies::with_copies;
 use crate::inside::longest;
 use litz_ir::diag::{Diag, Diags};
 use litz_ir::graph::Queue;
-use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, Loops, Stmt};
 use litz_ir::schedule::{
     Block, KernelPlan, Leaf, Local, LocalSpace, LoopKind, Means, Part, Schedule, ScheduleStep, Tree,

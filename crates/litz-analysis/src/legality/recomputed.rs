@@ -11,12 +11,12 @@
 
 use super::accumulators::is_equal;
 use super::coverage::{Bound, Coverage};
-use super::dependences::parts_of;
 use super::proofs;
 use super::{Around, Declared, Occurrence, Side, Verifier};
 use crate::apart::is_inside_by_digits;
 use crate::copies::{self, read_of};
 use crate::inside::{enter, first_and_count};
+use crate::parts::parts_of;
 use litz_ir::loops::{Axis, Buf, BufKind, Inst, InstOp, Nest, Stmt};
 use litz_ir::schedule::{Holds, Local, LoopKind, Part};
 use litz_sym::{Expr, Facts, Rel, Sym};

@@ -5,7 +5,7 @@ use super::{Builder, Env, Held, bound};
 use litz_analysis::collisions::colliding_axes;
 use litz_analysis::copies::read_of;
 use litz_analysis::inside::is_inside;
-use litz_analysis::legality::{need, needed_in};
+use litz_analysis::parts::{need, needed_in};
 use litz_ir::kernel::{Act, Op, Stmt, Val};
 use litz_ir::loops::{self, Axis, BindOf, Buf, InstOp, Nest};
 use litz_ir::schedule::{Block, Leaf, Part, Tree};

@@ -5,7 +5,7 @@ use crate::nests::Nests;
 use crate::remainders::peel;
 use litz_analysis::access::accesses;
 use litz_analysis::apart::Visit;
-use litz_analysis::legality::parts_of;
+use litz_analysis::parts::parts_of;
 use litz_ir::loops::{Axis, Loops};
 use litz_ir::schedule::{Leaf, LoopKind, Tree};
 use litz_sym::{Expr, Facts};
