@@ -5,7 +5,8 @@ mod common;
 use common::{parse, run_pass};
 use litz_analysis::Uses;
 use litz_ir::loops::{InstOp, Loops, Nest};
-use litz_passes::loops::in_place::{InPlaceNote, NotInPlace, rewrite};
+use litz_passes::loops::in_place::rewrite;
+use litz_passes::loops::renaming::{InPlaceNote, NotInPlace};
 use litz_passes::loops::{PASSES, in_place, updates};
 
 /// What became of each result: its name, that of its base, and the reason.

@@ -20,6 +20,7 @@ mod positions;
 mod prologue;
 mod put_off;
 mod ranges;
+pub mod renaming;
 pub mod split_reduce;
 mod swept;
 pub mod transpose;

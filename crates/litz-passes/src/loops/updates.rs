@@ -7,7 +7,7 @@
 //! A step of an optimizer reads and writes each parameter once so. The pass comes late: what the nest takes in of others may
 //! read the old contents, too. Where statements behind the nest do, it is put off until they are done (`put_off.rs`).
 
-use super::in_place::{BaseMap, InPlaceNote, NotInPlace, Renaming};
+use super::renaming::{BaseMap, InPlaceNote, NotInPlace, Renaming};
 use super::{Cx, inline, put_off};
 use litz_analysis::access::{Copied, copied};
 use litz_ir::loops::{Buf, BufKind, Inst, InstOp, Loops, Nest, Stmt};
