@@ -24,8 +24,9 @@ use litz_ir::kernel::Kernel;
 use litz_ir::program::{Const, Program};
 use litz_sym::Expr;
 
-use crate::device::{Device, NativeDevice};
+use crate::device::Device;
 use crate::error::RunError;
+use crate::native::NativeDevice;
 use crate::object::{LoadedObject, ObjectError};
 use crate::pool::ThreadPool;
 use crate::program::{Executable, RunOptions};

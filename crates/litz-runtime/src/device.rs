@@ -7,7 +7,6 @@
 mod at_once;
 mod buffer;
 mod idle;
-mod native;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -18,7 +17,6 @@ use crate::error::RunError;
 pub use at_once::{AtOnce, RunsAtOnce};
 pub use buffer::Buffer;
 pub use idle::Idle;
-pub use native::{KernelFn, NativeDevice};
 
 /// A kernel of a device, by position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

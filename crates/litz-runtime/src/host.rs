@@ -25,6 +25,12 @@
 //! }
 //! ```
 
+mod builtin;
+mod kept;
+
+pub use builtin::BuiltIn;
+pub(crate) use kept::Kept;
+
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -37,9 +43,7 @@ use litz_ir::Dtype;
 use litz_ir::call::{CallArg, CallResult, TAKE};
 use litz_ir::graph::{Device, MemoryFormat};
 
-use crate::builtin::BuiltIn;
 use crate::error::RunError;
-use crate::kept::Kept;
 use crate::tensor::{Tensor, TensorView, copy_strided};
 
 /// Why the host could not do what it was asked for.

@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use litz_ir::kernel::Kernel;
 
-use super::at_once::{AtOnce, RunsAtOnce};
-use super::{Device, DeviceMemory, Idle, KernelId, Launch, Stream};
+use crate::device::{AtOnce, Device, DeviceMemory, Idle, KernelId, Launch, RunsAtOnce, Stream};
 use crate::error::RunError;
 use crate::object::LoadedObject;
 use crate::pool::ThreadPool;

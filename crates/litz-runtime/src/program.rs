@@ -15,7 +15,6 @@ mod prepare;
 mod prepared;
 mod queues;
 mod recordings;
-pub(crate) mod spare;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,6 +31,7 @@ use crate::device::Device;
 use crate::error::RunError;
 use crate::host::{Host, HostCalls, Hosted};
 use crate::limits::{Limit, Limits};
+use crate::spare::Spare;
 use crate::tensor::{Input, TensorView, span_bytes};
 use crate::weights::{self, ConstMemory, ConstType, Weights};
 use bind::Binder;
@@ -45,7 +45,6 @@ use planner::plan_load;
 use prepare::{Named, prepare};
 use prepared::Prepared;
 use queues::Devices;
-use spare::Spare;
 
 /// A program ready to be called, from several threads at once.
 ///

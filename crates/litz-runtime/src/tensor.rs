@@ -11,7 +11,7 @@ use litz_ir::Dtype;
 
 use crate::arena::{AlignedBuf, OutOfMemory};
 use crate::number::{Number, read};
-use crate::program::spare::Lent;
+use crate::spare::Lent;
 
 /// Elements of one type at `index[0]*strides[0] + index[1]*strides[1] + ...`, counted in elements.
 ///

@@ -8,7 +8,7 @@ use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 
 use litz_ir::kernel::Kernel;
-use litz_runtime::device::{KernelFn, NativeDevice};
+use litz_runtime::native::{KernelFn, NativeDevice};
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::{Executable, RunOptions};
 use litz_runtime::{GuardPages, Tensor};

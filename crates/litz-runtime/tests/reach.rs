@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use litz_ir::kernel::Kernel;
-use litz_runtime::device::{Device, KernelFn, NativeDevice};
+use litz_runtime::device::Device;
+use litz_runtime::native::{KernelFn, NativeDevice};
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::Executable;
 use litz_runtime::reference::ReferenceDevice;

@@ -8,7 +8,7 @@ use litz_ir::schema::{Autocast, Effect, OpSchema, Schemas, Written};
 use litz_ir::text::graph::parse_declaration;
 use litz_ir::{Diag, Diags};
 use litz_ops::Table;
-use litz_runtime::builtin::BuiltIn;
+use litz_runtime::host::BuiltIn;
 use litz_runtime::host::Host;
 use std::collections::BTreeMap;
 use std::fmt;

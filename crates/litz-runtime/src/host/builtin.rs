@@ -4,7 +4,7 @@ use std::io::Write;
 
 use litz_ir::call::TAKE;
 
-use crate::host::{Host, HostArg, HostError, HostResult};
+use super::{Host, HostArg, HostError, HostResult};
 
 /// The host of operators that the runtime has. Those of a given host come after them.
 ///

@@ -1,7 +1,7 @@
 //! Keeps results of operators that decide their sizes, until the program that is running has memory of these sizes.
 
+use super::Operand;
 use crate::error::RunError;
-use crate::host::Operand;
 use crate::tensor::{Tensor, copy_strided};
 
 /// Results that the host has given in one call of a program, by the numbers that the program knows them by.

@@ -8,7 +8,7 @@ use litz_ir::scalar::Scalar;
 
 use crate::arena::AlignedBuf;
 use crate::error::RunError;
-use crate::program::spare::{Lent, Spare};
+use crate::spare::{Lent, Spare};
 use crate::tensor::Tensor;
 
 /// One result of a call.

@@ -30,8 +30,7 @@ use litz_ir::loops::{
 use litz_sym::{Expr, Facts, Rel, Sym};
 
 use crate::error::RunError;
-use crate::host::{self, Call, Host, Operand, invoke};
-use crate::kept::Kept;
+use crate::host::{self, Call, Host, Kept, Operand, invoke};
 use crate::number::{cast, read, scalar, write};
 use crate::program::Value;
 use crate::routines::{Read, Write, routine};
