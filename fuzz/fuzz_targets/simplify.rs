@@ -2,6 +2,6 @@
 
 #![no_main]
 
-use litz_testing::fuzz::Target;
+use litz_testing::fuzz::FuzzTarget;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| Target::Simplify.attempt(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| FuzzTarget::Simplify.attempt(bytes));

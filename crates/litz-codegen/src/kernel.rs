@@ -16,7 +16,7 @@ use litz_analysis::copies::read_of;
 use litz_analysis::footprint::{Footprints, Path, Program, Shape, simplest};
 use litz_analysis::inside::enter;
 use litz_analysis::parts::parts_of;
-use litz_ir::kernel::{Kernel, LoopKind, Mem, MemData, Space, Val, visit};
+use litz_ir::kernel::{Kernel, KernelLoopKind, Mem, MemData, MemorySpace, Val, visit};
 use litz_ir::loops::{Axis, Buf, InstOp, Loops, Nest};
 use litz_ir::schedule::{KernelPlan, Leaf, Local, LocalSpace};
 use litz_ir::target::Target;
@@ -121,7 +121,7 @@ impl Env<'_> {
     /// elements one after another, between `await turn` and `pass turn`.
     fn levels(&self) -> impl Iterator<Item = Axis> {
         self.path.iter().filter_map(|around| match around {
-            Around::Loop(LoopKind::Level(_), axis) => Some(*axis),
+            Around::Loop(KernelLoopKind::Level(_), axis) => Some(*axis),
             Around::Loop(..) | Around::Branch => None,
         })
     }
@@ -131,7 +131,7 @@ impl Env<'_> {
 #[derive(Clone, Copy)]
 enum Around {
     /// A loop.
-    Loop(LoopKind, Axis),
+    Loop(KernelLoopKind, Axis),
     /// A body of an `if`.
     Branch,
 }
@@ -169,7 +169,7 @@ impl<'a> Builder<'a> {
                 // Another part of the nest touches it, where it is declared.
                 let is_elsewhere = local.contains(&*data.name) && !parts_of(nest)[at].contains(&leaf.part);
                 if !is_local && !is_elsewhere {
-                    uses.push((buf, if is_store { Space::Write } else { Space::Read }));
+                    uses.push((buf, if is_store { MemorySpace::Write } else { MemorySpace::Read }));
                 }
             }
         }
@@ -177,7 +177,7 @@ impl<'a> Builder<'a> {
         let device = self.loops.common_device(uses.iter().map(|used| used.0));
         for (buf, space) in uses {
             let over = self.names.over.get(&buf).filter(|over| used.contains(over));
-            let (param, space) = over.map_or((buf, space), |&over| (over, Space::Update));
+            let (param, space) = over.map_or((buf, space), |&over| (over, MemorySpace::Update));
             let data = &self.loops.bufs[param];
             let mem = match self.mem_of.get(&param) {
                 Some(&mem) => mem,
@@ -195,10 +195,10 @@ impl<'a> Builder<'a> {
                 let (name, space) = (data.name.clone(), self.kernel.mems[mem].space);
                 self.kernel.mems[mem] = MemData::flat(name, data.dtype, data.span(), space);
             }
-            if space != Space::Read {
+            if space != MemorySpace::Read {
                 self.kernel.mems[mem].space = space;
             } else if data.is_number_for(device) {
-                self.kernel.mems[mem].space = Space::Number;
+                self.kernel.mems[mem].space = MemorySpace::Number;
             }
         }
         self.kernel.params = self.params.len();
@@ -222,7 +222,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Memory of this kernel alone, under a name that nothing else has.
-    fn local(&mut self, name: &str, dtype: Dtype, sizes: Vec<Expr>, space: Space) -> Mem {
+    fn local(&mut self, name: &str, dtype: Dtype, sizes: Vec<Expr>, space: MemorySpace) -> Mem {
         let name = self.kernel.free_memory_name(name);
         self.kernel.mems.push(MemData::dense(name, dtype, sizes, space))
     }
@@ -257,13 +257,13 @@ fn bound(leaf: &Leaf, axis: Sym) -> Option<Expr> {
 }
 
 /// The space of the kernel that a declaration means.
-fn space_of(space: LocalSpace) -> Space {
+fn space_of(space: LocalSpace) -> MemorySpace {
     match space {
-        LocalSpace::Register => Space::Register,
-        LocalSpace::Scratch => Space::Scratch,
-        LocalSpace::Shared => Space::Shared,
-        LocalSpace::Cluster => Space::Cluster,
-        LocalSpace::Global => Space::Global,
+        LocalSpace::Register => MemorySpace::Register,
+        LocalSpace::Scratch => MemorySpace::Scratch,
+        LocalSpace::Shared => MemorySpace::Shared,
+        LocalSpace::Cluster => MemorySpace::Cluster,
+        LocalSpace::Global => MemorySpace::Global,
     }
 }
 

@@ -49,7 +49,7 @@ pub use fragment::{Fragment, FragmentLoad, FragmentProduct, Operand, Rows};
 pub use lanes::LaneReduction;
 pub use product::{Dot, Element, Matrix, MatrixProduct};
 pub use ring::{Filling, Ring, RingData, Warps};
-pub use stmt::{Loop, LoopKind, Stmt, visit, visit_mut};
+pub use stmt::{KernelLoopKind, Loop, Stmt, visit, visit_mut};
 
 entity!(
     /// Memory a kernel can touch: a parameter or a local.
@@ -105,7 +105,7 @@ pub struct MemData {
     /// Elements from one coordinate to the next, for each dimension.
     pub strides: Vec<Expr>,
     /// Where it lives.
-    pub space: Space,
+    pub space: MemorySpace,
     /// How units of its rows change places. It changes no result.
     pub swizzle: Option<Swizzle>,
 }
@@ -160,7 +160,7 @@ pub enum Blocks {
 
 /// Where memory lives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Space {
+pub enum MemorySpace {
     /// A parameter only read. No two parameters of a kernel overlap unless both are only read.
     Read,
     /// A number that a launch is given by value: a parameter of one element, only read.
@@ -185,60 +185,68 @@ pub enum Space {
     Global,
 }
 
-impl Space {
+impl MemorySpace {
     /// Every space.
-    pub const ALL: [Space; 10] = [
-        Space::Read,
-        Space::Number,
-        Space::Write,
-        Space::Update,
-        Space::Register,
-        Space::Scratch,
-        Space::Own,
-        Space::Shared,
-        Space::Cluster,
-        Space::Global,
+    pub const ALL: [MemorySpace; 10] = [
+        MemorySpace::Read,
+        MemorySpace::Number,
+        MemorySpace::Write,
+        MemorySpace::Update,
+        MemorySpace::Register,
+        MemorySpace::Scratch,
+        MemorySpace::Own,
+        MemorySpace::Shared,
+        MemorySpace::Cluster,
+        MemorySpace::Global,
     ];
 
     /// The name in text.
     pub fn name(self) -> &'static str {
         match self {
-            Space::Read => "read",
-            Space::Number => "number",
-            Space::Write => "write",
-            Space::Update => "update",
-            Space::Register => "register",
-            Space::Scratch => "scratch",
-            Space::Own => "own",
-            Space::Shared => "shared",
-            Space::Cluster => "cluster",
-            Space::Global => "global",
+            MemorySpace::Read => "read",
+            MemorySpace::Number => "number",
+            MemorySpace::Write => "write",
+            MemorySpace::Update => "update",
+            MemorySpace::Register => "register",
+            MemorySpace::Scratch => "scratch",
+            MemorySpace::Own => "own",
+            MemorySpace::Shared => "shared",
+            MemorySpace::Cluster => "cluster",
+            MemorySpace::Global => "global",
         }
     }
 
     /// Whether a thread sees there what another one of its grid point has stored.
     pub fn is_shared(self) -> bool {
         match self {
-            Space::Write | Space::Update | Space::Shared | Space::Cluster | Space::Global => true,
-            Space::Read | Space::Number | Space::Register | Space::Scratch | Space::Own => false,
+            MemorySpace::Write
+            | MemorySpace::Update
+            | MemorySpace::Shared
+            | MemorySpace::Cluster
+            | MemorySpace::Global => true,
+            MemorySpace::Read
+            | MemorySpace::Number
+            | MemorySpace::Register
+            | MemorySpace::Scratch
+            | MemorySpace::Own => false,
         }
     }
 
     /// Whether nothing is stored there.
     pub fn is_only_read(self) -> bool {
-        matches!(self, Space::Read | Space::Number)
+        matches!(self, MemorySpace::Read | MemorySpace::Number)
     }
 
     /// Whether memory there belongs to the kernel rather than to its caller.
     pub fn is_local(self) -> bool {
         match self {
-            Space::Read | Space::Number | Space::Write | Space::Update => false,
-            Space::Register
-            | Space::Scratch
-            | Space::Own
-            | Space::Shared
-            | Space::Cluster
-            | Space::Global => true,
+            MemorySpace::Read | MemorySpace::Number | MemorySpace::Write | MemorySpace::Update => false,
+            MemorySpace::Register
+            | MemorySpace::Scratch
+            | MemorySpace::Own
+            | MemorySpace::Shared
+            | MemorySpace::Cluster
+            | MemorySpace::Global => true,
         }
     }
 }
@@ -269,7 +277,7 @@ impl Kernel {
             let is_over_blocks = |inner: &Loop| inner.kind.level() == Some(Level::Block);
             has_blocks |= matches!(stmt, Stmt::Loop(inner) if is_over_blocks(inner));
         });
-        let is_cluster = || self.mems.values().any(|data| data.space == Space::Cluster);
+        let is_cluster = || self.mems.values().any(|data| data.space == MemorySpace::Cluster);
         match has_blocks {
             false => Blocks::One,
             true if is_cluster() => Blocks::Cluster,
@@ -294,7 +302,7 @@ impl Kernel {
     /// Scratch locals with their byte offset (a multiple of 64) and rounded-up size.
     pub fn scratch(&self) -> impl Iterator<Item = (Mem, Expr, Expr)> {
         let mut next = Expr::zero();
-        self.mems.iter().filter(|(_, m)| m.space == Space::Scratch).map(move |(id, m)| {
+        self.mems.iter().filter(|(_, m)| m.space == MemorySpace::Scratch).map(move |(id, m)| {
             let bytes = (m.span() * m.dtype.size() as i64).ceildiv(64) * 64;
             let offset = next;
             next = next + bytes;
@@ -322,7 +330,7 @@ impl Kernel {
         };
         visit(&inner.body, &mut |stmt| {
             for (mem, index) in stmt.accesses() {
-                if self.mems.get(mem).is_none_or(|data| data.space != Space::Register) {
+                if self.mems.get(mem).is_none_or(|data| data.space != MemorySpace::Register) {
                     continue;
                 }
                 is_private.entry(mem).or_insert_with(|| {
@@ -338,7 +346,7 @@ impl Kernel {
 
 impl MemData {
     /// Memory of one dimension, whose elements are adjacent.
-    pub fn flat(name: impl Into<String>, dtype: Dtype, extent: Expr, space: Space) -> MemData {
+    pub fn flat(name: impl Into<String>, dtype: Dtype, extent: Expr, space: MemorySpace) -> MemData {
         MemData {
             name: name.into(),
             dtype,
@@ -350,7 +358,7 @@ impl MemData {
     }
 
     /// Memory whose last dimension has adjacent elements, and every other one adjacent rows.
-    pub fn dense(name: impl Into<String>, dtype: Dtype, sizes: Vec<Expr>, space: Space) -> MemData {
+    pub fn dense(name: impl Into<String>, dtype: Dtype, sizes: Vec<Expr>, space: MemorySpace) -> MemData {
         let strides = contiguous_strides(&sizes);
         MemData { name: name.into(), dtype, sizes, strides, space, swizzle: None }
     }

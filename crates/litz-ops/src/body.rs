@@ -1,7 +1,7 @@
 //! Builds the bodies of nests: axes, loads, scalar operations and stores, appended in order.
 
 use crate::args::{Args, Number};
-use crate::view::Access;
+use crate::view::ValueAccess;
 use litz_ir::dtype::Kind;
 use litz_ir::loops::{Axis, BindOf, Inst, InstOp, Nest, Val};
 use litz_ir::scalar::Signature;
@@ -155,7 +155,7 @@ impl<'a> Body<'a> {
     }
 
     /// Where an element of a value is, in the simplest form.
-    fn place(&mut self, access: &Access, at: &[Expr]) -> Vec<Expr> {
+    fn place(&mut self, access: &ValueAccess, at: &[Expr]) -> Vec<Expr> {
         access.at(at).into_iter().map(|index| self.simplify(index)).collect()
     }
 
@@ -165,12 +165,12 @@ impl<'a> Body<'a> {
     }
 
     /// The element of a value, as stored.
-    pub fn load(&mut self, from: &Access, at: &[Expr]) -> Val {
+    pub fn load(&mut self, from: &ValueAccess, at: &[Expr]) -> Val {
         self.load_if(from, at, Vec::new(), Scalar::zero(from.dtype))
     }
 
     /// The element of a value, as stored, or `other` where a guard fails. Guards that always hold are left out.
-    pub fn load_if(&mut self, from: &Access, at: &[Expr], guard: Vec<Rel>, other: Scalar) -> Val {
+    pub fn load_if(&mut self, from: &ValueAccess, at: &[Expr], guard: Vec<Rel>, other: Scalar) -> Val {
         let index = self.place(from, at);
         let guard: Vec<Rel> = if guard.is_empty() {
             guard
@@ -183,23 +183,23 @@ impl<'a> Body<'a> {
     }
 
     /// The element of a value in its compute type: half types widened.
-    pub fn read(&mut self, from: &Access, at: &[Expr]) -> Val {
+    pub fn read(&mut self, from: &ValueAccess, at: &[Expr]) -> Val {
         self.read_as(from, at, from.dtype.compute())
     }
 
     /// The element of a value, converted.
-    pub fn read_as(&mut self, from: &Access, at: &[Expr], dtype: Dtype) -> Val {
+    pub fn read_as(&mut self, from: &ValueAccess, at: &[Expr], dtype: Dtype) -> Val {
         let v = self.load(from, at);
         self.cast(v, dtype)
     }
 
     /// Writes an element, converting to the buffer's type.
-    pub fn store(&mut self, to: &Access, at: &[Expr], value: Val) {
+    pub fn store(&mut self, to: &ValueAccess, at: &[Expr], value: Val) {
         self.store_combined(to, at, value, None);
     }
 
     /// Writes an element, combining with what is there.
-    pub fn store_combined(&mut self, to: &Access, at: &[Expr], value: Val, combine: Option<ReduceOp>) {
+    pub fn store_combined(&mut self, to: &ValueAccess, at: &[Expr], value: Val, combine: Option<ReduceOp>) {
         let index = self.place(to, at);
         let value = self.cast(value, to.dtype);
         self.push(InstOp::Store { buf: to.buf, index, value, combine }, to.dtype);

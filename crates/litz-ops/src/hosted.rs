@@ -9,7 +9,7 @@ use crate::layout::{is_distinct, preserved_strides, same};
 use crate::lower::Lower;
 use crate::table::Table;
 use crate::traits::Layout;
-use crate::view::Access;
+use crate::view::ValueAccess;
 use litz_ir::Dtype;
 use litz_ir::call::{CallArg, CallResult, TAKE};
 use litz_ir::graph::{
@@ -190,7 +190,7 @@ impl<'g> Lower<'g> {
     }
 
     /// Copies of the values whose memory a functional node is given parts of, with the strides of their types, which parts count in.
-    fn host_memory(&mut self, node: &Node, list: &[Arg]) -> Result<Vec<Access>, OpError> {
+    fn host_memory(&mut self, node: &Node, list: &[Arg]) -> Result<Vec<ValueAccess>, OpError> {
         let mut values = Vec::new();
         list.iter().for_each(|arg| arg.each_value(&mut |value| values.push(value)));
         let mut memory = Vec::new();
@@ -207,7 +207,7 @@ impl<'g> Lower<'g> {
     }
 
     /// Buffers of which arguments are parts that are not known to be apart, where one of them is written.
-    fn sharing(&self, args: &[CallArg<View>], memory: &[Access]) -> Vec<Buf> {
+    fn sharing(&self, args: &[CallArg<View>], memory: &[ValueAccess]) -> Vec<Buf> {
         let mut parts = Vec::new();
         args.iter().for_each(|arg| arg.each_tensor(&mut |view, is_written| parts.push((view, is_written))));
         let facts = &self.loops.facts;
@@ -228,8 +228,8 @@ impl<'g> Lower<'g> {
         node: &Node,
         arg: &Arg,
         hosted: &Hosted<'_>,
-        memory: &[Access],
-        mut contents: Option<&mut Vec<Access>>,
+        memory: &[ValueAccess],
+        mut contents: Option<&mut Vec<ValueAccess>>,
     ) -> Result<CallArg<View>, OpError> {
         let unsupported =
             |what: &str| Err(OpError::new("unsupported", format!("{}: {what} for the host", node.op)));
@@ -290,7 +290,7 @@ impl<'g> Lower<'g> {
         ty: &TensorType,
         layout: Constraint,
         is_written: bool,
-    ) -> Result<(View, Access), OpError> {
+    ) -> Result<(View, ValueAccess), OpError> {
         let access = self.access(Tensor { value, ty })?;
         if !is_written
             && let Some((strides, offset)) = self.strides(&access)
@@ -354,7 +354,7 @@ impl<'g> Lower<'g> {
     /// result.
     fn decided(&mut self, node: &Node, value: Value, numbers: Buf) -> Result<(), OpError> {
         let sizes = self.graph.tensor(value).map(|ty| ty.sizes.clone()).unwrap_or_default();
-        let (vector, rank) = (Access::whole(numbers, &self.loops.bufs[numbers]), sizes.len());
+        let (vector, rank) = (ValueAccess::whole(numbers, &self.loops.bufs[numbers]), sizes.len());
         // Sizes that are a symbol give it its value before others mention it.
         let (alone, others): (Vec<usize>, Vec<usize>) = (0..rank).partition(|&d| sizes[d].as_sym().is_some());
         for d in alone.into_iter().chain(others) {

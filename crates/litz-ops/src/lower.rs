@@ -18,7 +18,7 @@ use crate::layout::{is_overlapping, storage_holds};
 use crate::sizes;
 use crate::table::Table;
 use crate::traits::{Layout, Op, syms_of};
-use crate::view::{Access, View};
+use crate::view::{ValueAccess, View};
 use litz_ir::graph::{Arg, Device, Form, Graph, Node, TensorType, Type, Value, contiguous_strides};
 use litz_ir::ids::Id;
 use litz_ir::loops::{
@@ -147,7 +147,7 @@ pub struct Lower<'a> {
     pub(crate) table: &'a Table,
     pub(crate) loops: Loops,
     /// Where the elements of each value are.
-    pub(crate) places: Vec<Option<Access>>,
+    pub(crate) places: Vec<Option<ValueAccess>>,
     names: HashSet<String>,
     /// Size symbols that inputs or statements give values.
     pub(crate) given: HashSet<Sym>,
@@ -186,12 +186,12 @@ impl<'a> Lower<'a> {
     // What rules use.
 
     /// Where the elements of a tensor argument are.
-    pub fn access(&self, tensor: Tensor<'_>) -> Result<Access, OpError> {
+    pub fn access(&self, tensor: Tensor<'_>) -> Result<ValueAccess, OpError> {
         self.place_of(tensor.value)
     }
 
     /// A buffer for the `i`-th result, laid out as its type says; `None` when nothing uses the result.
-    pub fn result(&mut self, args: &Args<'_>, i: usize) -> Option<Access> {
+    pub fn result(&mut self, args: &Args<'_>, i: usize) -> Option<ValueAccess> {
         let value = args.node.outputs.get(i).copied().flatten()?;
         let ty = self.graph.tensor(value)?;
         let access = self.buffer(&self.graph.values[value].name, ty);
@@ -205,7 +205,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Says where the elements of the `i`-th result are.
-    pub fn set_result(&mut self, args: &Args<'_>, i: usize, access: Access) {
+    pub fn set_result(&mut self, args: &Args<'_>, i: usize, access: ValueAccess) {
         if let Some(value) = args.node.outputs.get(i).copied().flatten() {
             self.places[value.index()] = Some(access);
         }
@@ -222,7 +222,7 @@ impl<'a> Lower<'a> {
     }
 
     /// A contiguous intermediate buffer, named after the node's first result and `role`.
-    pub fn temp(&mut self, role: &str, dtype: Dtype, sizes: &[Expr]) -> Access {
+    pub fn temp(&mut self, role: &str, dtype: Dtype, sizes: &[Expr]) -> ValueAccess {
         let base = self.from.first().map_or("", String::as_str);
         let name = format!("{base}_{role}");
         self.buffer(&name, &TensorType::contiguous(dtype, sizes.to_vec()).on(self.device))
@@ -265,19 +265,19 @@ impl<'a> Lower<'a> {
     }
 
     /// Appends a call of a runtime routine, which takes buffers as the vectors that they are in memory.
-    pub fn call(&mut self, routine: &str, reads: &[&Access], writes: &[&Access], ints: Vec<Expr>) {
+    pub fn call(&mut self, routine: &str, reads: &[&ValueAccess], writes: &[&ValueAccess], ints: Vec<Expr>) {
         self.call_or_report(routine, reads, writes, ints, None);
     }
 
     /// Appends a check that all elements of a whole contiguous buffer of bool are true; a call of the program in which
     /// one is not fails with the message.
-    pub fn check(&mut self, holds: &Access, message: String) {
+    pub fn check(&mut self, holds: &ValueAccess, message: String) {
         self.call_or_report("assert", &[holds], &[], Vec::new(), Some(message));
     }
 
     /// Lets a size be what the one element of a buffer of i64 is. A symbol that has no value yet gets it; any other expression
     /// has to be equal, else the call of the program fails.
-    pub fn size(&mut self, size: Expr, number: &Access) -> Result<(), OpError> {
+    pub fn size(&mut self, size: Expr, number: &ValueAccess) -> Result<(), OpError> {
         if let Some(sym) = size.as_sym()
             && self.given.insert(sym)
         {
@@ -298,14 +298,14 @@ impl<'a> Lower<'a> {
     }
 
     /// As [`Lower::size`], of a number that is at most `most`.
-    pub fn count(&mut self, count: Expr, number: &Access, most: Expr) -> Result<(), OpError> {
+    pub fn count(&mut self, count: Expr, number: &ValueAccess, most: Expr) -> Result<(), OpError> {
         self.size(count, number)?;
         let required = self.loops.facts.require(Rel::le(count, most), &self.who);
         required.map_err(|never| OpError::new("invalid-operator", never.to_string()))
     }
 
     /// The places of the elements that are not zero, in row-major order: for each dimension a vector of `count` coordinates.
-    pub fn places(&mut self, of: &Access, count: Expr) -> Result<Vec<Access>, OpError> {
+    pub fn places(&mut self, of: &ValueAccess, count: Expr) -> Result<Vec<ValueAccess>, OpError> {
         let mask = self.temp("mask", Dtype::Bool, &of.sizes);
         self.nest(&of.sizes, |b, at| {
             let value = b.read_as(of, at, Dtype::Bool);
@@ -336,12 +336,12 @@ impl<'a> Lower<'a> {
     fn call_or_report(
         &mut self,
         routine: &str,
-        reads: &[&Access],
-        writes: &[&Access],
+        reads: &[&ValueAccess],
+        writes: &[&ValueAccess],
         ints: Vec<Expr>,
         message: Option<String>,
     ) {
-        let bufs = |list: &[&Access]| list.iter().map(|a| a.buf).collect();
+        let bufs = |list: &[&ValueAccess]| list.iter().map(|a| a.buf).collect();
         self.loops.stmts.push(Stmt::Extern(Extern {
             name: format!("n{}", self.loops.stmts.len()),
             from: self.from.clone(),
@@ -357,7 +357,7 @@ impl<'a> Lower<'a> {
 
     /// Copies a value to a new buffer with the layout of `ty`, converting to its element type. Elements that share memory there, as
     /// those of an expanded tensor do, have to share it in the value, too, and are stored once.
-    pub fn copy(&mut self, from: &Access, name: &str, ty: &TensorType) -> Result<Access, OpError> {
+    pub fn copy(&mut self, from: &ValueAccess, name: &str, ty: &TensorType) -> Result<ValueAccess, OpError> {
         let mut stored = ty.clone();
         let strides = self.strides(from).map(|(strides, _)| strides);
         for (d, size) in stored.sizes.iter_mut().enumerate() {
@@ -384,7 +384,7 @@ impl<'a> Lower<'a> {
     }
 
     /// The value as a whole contiguous buffer: itself if it is one, else a copy.
-    pub fn contiguous(&mut self, access: &Access, role: &str) -> Result<Access, OpError> {
+    pub fn contiguous(&mut self, access: &ValueAccess, role: &str) -> Result<ValueAccess, OpError> {
         let data = &self.loops.bufs[access.buf];
         let ty = TensorType::contiguous(access.dtype, access.sizes.clone()).on(data.device);
         // Elements of an expanded buffer that are apart may fill its memory, but a routine takes all that it has.
@@ -396,12 +396,12 @@ impl<'a> Lower<'a> {
     }
 
     /// The access of a view of a value.
-    pub fn view(&self, access: &Access, view: &View) -> Access {
+    pub fn view(&self, access: &ValueAccess, view: &View) -> ValueAccess {
         access.view(view, &self.loops.facts)
     }
 
     /// Strides and offset of a value in memory, when these say where its elements are.
-    pub fn strides(&self, access: &Access) -> Option<(Vec<Expr>, Expr)> {
+    pub fn strides(&self, access: &ValueAccess) -> Option<(Vec<Expr>, Expr)> {
         access.strides(&self.loops.facts)
     }
 
@@ -431,11 +431,11 @@ impl<'a> Lower<'a> {
         buf: Buf,
         (sizes, strides): (Vec<Expr>, &[Expr]),
         offset: Expr,
-    ) -> Result<Access, OpError> {
+    ) -> Result<ValueAccess, OpError> {
         let data = self.loops.bufs[buf].clone();
         // How far the memory reaches is known here only: the operand may view a part of it. What lies between the elements
         // of an input is not part of it: a call may copy the elements together.
-        let access = Access::strided((buf, &data), sizes.clone(), strides, offset, &self.loops.facts)
+        let access = ValueAccess::strided((buf, &data), sizes.clone(), strides, offset, &self.loops.facts)
             .ok_or_else(|| args.unsupported("a tensor with gaps between its elements"))?;
         storage_holds(&mut self.infer_cx(), args, (&sizes, strides), offset, data.span())?;
         Ok(access)
@@ -495,11 +495,11 @@ impl<'a> Lower<'a> {
         }
     }
 
-    pub(crate) fn buffer(&mut self, name: &str, ty: &TensorType) -> Access {
+    pub(crate) fn buffer(&mut self, name: &str, ty: &TensorType) -> ValueAccess {
         self.buffer_of(name, ty, BufKind::Temp)
     }
 
-    fn buffer_of(&mut self, name: &str, ty: &TensorType, kind: BufKind) -> Access {
+    fn buffer_of(&mut self, name: &str, ty: &TensorType, kind: BufKind) -> ValueAccess {
         let mut unique = name.to_owned();
         let mut count = 1;
         while !self.names.insert(unique.clone()) {
@@ -507,10 +507,10 @@ impl<'a> Lower<'a> {
             unique = format!("{name}_{count}");
         }
         let buf = self.loops.bufs.push(BufData::new(unique, ty.clone(), kind));
-        Access::whole(buf, &self.loops.bufs[buf])
+        ValueAccess::whole(buf, &self.loops.bufs[buf])
     }
 
-    fn place_of(&self, value: Value) -> Result<Access, OpError> {
+    fn place_of(&self, value: Value) -> Result<ValueAccess, OpError> {
         self.places[value.index()].clone().ok_or_else(|| {
             OpError::new(
                 "undefined-value",

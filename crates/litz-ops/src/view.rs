@@ -134,7 +134,7 @@ impl View {
 
 /// Where the elements of a value are: an index function into a buffer.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Access {
+pub struct ValueAccess {
     /// Storage.
     pub buf: Buf,
     /// Element type of the buffer.
@@ -147,16 +147,16 @@ pub struct Access {
     steps: Vec<Expr>,
 }
 
-impl Access {
+impl ValueAccess {
     /// A buffer as it is.
-    pub fn whole(buf: Buf, data: &BufData) -> Access {
+    pub fn whole(buf: Buf, data: &BufData) -> ValueAccess {
         let (sizes, index) = (data.sizes.clone(), (0..data.sizes.len()).map(dim).collect());
-        Access { buf, dtype: data.dtype, sizes, index, steps: data.strides.clone() }
+        ValueAccess { buf, dtype: data.dtype, sizes, index, steps: data.strides.clone() }
     }
 
     /// The same elements in a buffer of the same type.
-    pub fn in_copy(self, buf: Buf) -> Access {
-        Access { buf, ..self }
+    pub fn in_copy(self, buf: Buf) -> ValueAccess {
+        ValueAccess { buf, ..self }
     }
 
     /// The elements `offset + sum(coordinate * stride)` of the memory that a buffer takes. None where it is not known which
@@ -167,9 +167,9 @@ impl Access {
         strides: &[Expr],
         offset: Expr,
         facts: &Facts,
-    ) -> Option<Access> {
+    ) -> Option<ValueAccess> {
         let place = strides.iter().enumerate().fold(offset, |sum, (d, &stride)| sum + dim(d) * stride);
-        let mut access = Access { sizes, ..Access::whole(buf, data) };
+        let mut access = ValueAccess { sizes, ..ValueAccess::whole(buf, data) };
         let facts = access.declared(facts);
         access.index = layout::coordinates_at(place, &data.sizes, &data.strides, &facts)?;
         Some(access)
@@ -210,8 +210,9 @@ impl Access {
     }
 
     /// The access of a view of this value.
-    pub fn view(&self, view: &View, facts: &Facts) -> Access {
-        let mut access = Access { sizes: view.sizes.clone(), index: self.at(&view.coords), ..self.clone() };
+    pub fn view(&self, view: &View, facts: &Facts) -> ValueAccess {
+        let mut access =
+            ValueAccess { sizes: view.sizes.clone(), index: self.at(&view.coords), ..self.clone() };
         access.index = access.index.iter().map(|&index| access.simplified(index, facts)).collect();
         access
     }
@@ -230,10 +231,10 @@ impl Access {
     }
 
     /// The same elements with leading dimensions added or size-1 dimensions expanded to `sizes`, aligned at the end.
-    pub fn broadcast(&self, sizes: &[Expr]) -> Access {
+    pub fn broadcast(&self, sizes: &[Expr]) -> ValueAccess {
         let lead = sizes.len() - self.rank();
         let coord = |d: usize| if self.sizes[d].is_one() { Expr::zero() } else { dim(lead + d) };
         let coords: Vec<Expr> = (0..self.rank()).map(coord).collect();
-        Access { sizes: sizes.to_vec(), index: self.at(&coords), ..self.clone() }
+        ValueAccess { sizes: sizes.to_vec(), index: self.at(&coords), ..self.clone() }
     }
 }

@@ -28,7 +28,7 @@ pub struct KernelId(pub usize);
 pub struct Launch<'a> {
     /// Which kernel.
     pub kernel: KernelId,
-    /// One memory for each parameter, of the parameter's extent, in the device's space. Of a number ([`litz_ir::kernel::Space::Number`]) it is
+    /// One memory for each parameter, of the parameter's extent, in the device's space. Of a number ([`litz_ir::kernel::MemorySpace::Number`]) it is
     /// an address of the host's, which is read while the launch is enqueued.
     pub args: &'a [*mut u8],
     /// One value for each size symbol.
@@ -45,7 +45,7 @@ pub struct Launch<'a> {
 
 /// Where a memory lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Space {
+pub enum AddressSpace {
     /// The host's memory.
     Host,
     /// The memory of the device, if it has its own.
@@ -58,9 +58,9 @@ pub enum Space {
 #[derive(Clone, Copy, Debug)]
 pub struct Copy {
     /// What is read.
-    pub from: (Space, *const u8),
+    pub from: (AddressSpace, *const u8),
     /// What is written.
-    pub to: (Space, *mut u8),
+    pub to: (AddressSpace, *mut u8),
     /// How many bytes.
     pub bytes: usize,
 }

@@ -33,7 +33,7 @@ mod watch;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use litz_ir::kernel::{Kernel, Space};
+use litz_ir::kernel::{Kernel, MemorySpace};
 use smallvec::SmallVec;
 
 use crate::device::{AtOnce, Device, DeviceMemory, KernelId, Launch, RunsAtOnce, Stream};
@@ -335,7 +335,7 @@ impl Kernels {
     fn numbers(&self, kernel: KernelId) -> impl Iterator<Item = (usize, usize)> {
         let code = &self.kernels[kernel.0].code;
         let params = code.mems.iter().take(code.params).enumerate();
-        params.filter(|(_, mem)| mem.space == Space::Number).map(|(at, mem)| (at, mem.dtype.size()))
+        params.filter(|(_, mem)| mem.space == MemorySpace::Number).map(|(at, mem)| (at, mem.dtype.size()))
     }
 
     fn bytes(&self, kernel: KernelId, sizes: &[i64]) -> Result<Vec<usize>, RunError> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use litz_ir::kernel::Kernel;
-use litz_runtime::device::{Buffer, Copy, Device, Launch, Space, Stream};
+use litz_runtime::device::{AddressSpace, Buffer, Copy, Device, Launch, Stream};
 use litz_runtime::program::{Executable, Value};
 use litz_runtime::reference::{DistantDevice, ReferenceDevice};
 use litz_runtime::{RunError, Tensor};
@@ -44,14 +44,14 @@ fn reference(texts: &[&str]) -> Arc<ReferenceDevice> {
     Arc::new(ReferenceDevice::new(&kernels(texts)).expect("the kernels are sound"))
 }
 
-fn upload(stream: &mut dyn Stream, from: &[f32], to: &Buffer, space: Space) {
-    let (from, to) = ((Space::Host, from.as_ptr().cast()), (space, to.as_ptr()));
+fn upload(stream: &mut dyn Stream, from: &[f32], to: &Buffer, space: AddressSpace) {
+    let (from, to) = ((AddressSpace::Host, from.as_ptr().cast()), (space, to.as_ptr()));
     // SAFETY: tests keep both until they have waited.
     unsafe { stream.copy(Copy { from, to, bytes: 16 }) };
 }
 
-fn download(stream: &mut dyn Stream, from: &Buffer, to: &mut [f32], space: Space) {
-    let (from, to) = ((space, from.as_ptr().cast_const()), (Space::Host, to.as_mut_ptr().cast()));
+fn download(stream: &mut dyn Stream, from: &Buffer, to: &mut [f32], space: AddressSpace) {
+    let (from, to) = ((space, from.as_ptr().cast_const()), (AddressSpace::Host, to.as_mut_ptr().cast()));
     // SAFETY: as above.
     unsafe { stream.copy(Copy { from, to, bytes: 16 }) };
 }
@@ -70,10 +70,10 @@ fn nothing_has_to_happen_before_somebody_waits() {
     let mut stream = device.stream().expect("there is one");
     let [x, y] = [(); 2].map(|()| Buffer::new(&*device, 16).expect("there is room"));
     let (given, mut found) = ([1.0f32, 2.0, 3.0, 4.0], [0.0f32; 4]);
-    upload(&mut *stream, &given, &x, Space::Device);
+    upload(&mut *stream, &given, &x, AddressSpace::Device);
     launch(&*device, &mut *stream, "double", &[x.as_ptr(), y.as_ptr()]);
     let before = stream.record().expect("an event");
-    download(&mut *stream, &y, &mut found, Space::Device);
+    download(&mut *stream, &y, &mut found, AddressSpace::Device);
     before.wait();
     assert_eq!(found, [0.0; 4], "the copy is behind the event");
     stream.wait().expect("nothing failed");
@@ -87,11 +87,11 @@ fn one_stream_waits_for_an_event_of_another() {
     let [x, y] = [(); 2].map(|()| Buffer::new(&*device, 16).expect("there is room"));
     let (given, mut found) = ([1.0f32; 4], [0.0f32; 4]);
     let begun = first.record().expect("an event");
-    upload(&mut *first, &given, &x, Space::Device);
+    upload(&mut *first, &given, &x, AddressSpace::Device);
     launch(&*device, &mut *first, "double", &[x.as_ptr(), y.as_ptr()]);
     let ended = first.record().expect("an event");
     second.wait_for(&ended);
-    download(&mut *second, &y, &mut found, Space::Device);
+    download(&mut *second, &y, &mut found, AddressSpace::Device);
     assert_eq!(ended.since(&*begun), None, "neither has happened");
     second.wait().expect("nothing failed");
     assert_eq!(found, [2.0; 4]);
@@ -105,9 +105,9 @@ fn devices_of_the_host_do_everything_at_once() {
     let [x, y] = [(); 2].map(|()| Buffer::new(&*device, 16).expect("there is room"));
     let mut found = [0.0f32; 4];
     let begun = stream.record().expect("an event");
-    upload(&mut *stream, &[3.0; 4], &x, Space::Host);
+    upload(&mut *stream, &[3.0; 4], &x, AddressSpace::Host);
     launch(&*device, &mut *stream, "double", &[x.as_ptr(), y.as_ptr()]);
-    download(&mut *stream, &y, &mut found, Space::Host);
+    download(&mut *stream, &y, &mut found, AddressSpace::Host);
     assert_eq!(found, [6.0; 4]);
     let ended = stream.record().expect("an event");
     assert!(ended.since(&*begun).is_some_and(|time| time > Duration::ZERO));
@@ -118,11 +118,11 @@ fn devices_of_the_host_do_everything_at_once() {
 #[test]
 fn errors_are_where_somebody_waits_and_only_once() {
     for device in [distant(&[DOUBLE, GATHER]) as Arc<dyn Device>, reference(&[DOUBLE, GATHER])] {
-        let space = if device.memory().is_some() { Space::Device } else { Space::Host };
+        let space = if device.memory().is_some() { AddressSpace::Device } else { AddressSpace::Host };
         let mut stream = device.stream().expect("there is one");
         let [i, x, y] = [32, 16, 16].map(|bytes| Buffer::new(&*device, bytes).expect("there is room"));
         let indices = [0i64, 1, 7, 3];
-        let (from, to) = ((Space::Host, indices.as_ptr().cast()), (space, i.as_ptr()));
+        let (from, to) = ((AddressSpace::Host, indices.as_ptr().cast()), (space, i.as_ptr()));
         // SAFETY: both have 32 bytes until this test has waited.
         unsafe { stream.copy(Copy { from, to, bytes: 32 }) };
         upload(&mut *stream, &[1.0; 4], &x, space);
@@ -147,7 +147,7 @@ fn addresses_of_another_space_are_refused() {
     let mut host = [0.0f32; 4];
     launch(&*device, &mut *stream, "double", &[x.as_ptr(), host.as_mut_ptr().cast()]);
     assert!(matches!(stream.wait(), Err(RunError::Bug { .. })));
-    download(&mut *stream, &y, &mut host, Space::Host);
+    download(&mut *stream, &y, &mut host, AddressSpace::Host);
     assert!(matches!(stream.wait(), Err(RunError::Bug { .. })));
     // Half of it lies behind the buffer.
     launch(&*device, &mut *stream, "double", &[x.as_ptr(), y.as_ptr().wrapping_add(8)]);

@@ -15,7 +15,7 @@ pub use seeds::{findings, seeds};
 
 /// A property that holds for all bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Target {
+pub enum FuzzTarget {
     /// Any bytes as an archive: a graph that verifies, or an error with a message.
     Archive,
     /// A program's JSON inside a sound archive: the same.
@@ -30,26 +30,32 @@ pub enum Target {
     Simplify,
 }
 
-impl Target {
+impl FuzzTarget {
     /// Every target.
-    pub const ALL: [Target; 6] =
-        [Target::Archive, Target::Program, Target::Text, Target::Run, Target::Models, Target::Simplify];
+    pub const ALL: [FuzzTarget; 6] = [
+        FuzzTarget::Archive,
+        FuzzTarget::Program,
+        FuzzTarget::Text,
+        FuzzTarget::Run,
+        FuzzTarget::Models,
+        FuzzTarget::Simplify,
+    ];
 
     /// The name of its binary and of its folders.
     pub fn name(self) -> &'static str {
         match self {
-            Target::Archive => "archive",
-            Target::Program => "program",
-            Target::Text => "text",
-            Target::Run => "run",
-            Target::Models => "models",
-            Target::Simplify => "simplify",
+            FuzzTarget::Archive => "archive",
+            FuzzTarget::Program => "program",
+            FuzzTarget::Text => "text",
+            FuzzTarget::Run => "run",
+            FuzzTarget::Models => "models",
+            FuzzTarget::Simplify => "simplify",
         }
     }
 
     /// The target of that name.
-    pub fn from_name(name: &str) -> Option<Target> {
-        Target::ALL.into_iter().find(|target| target.name() == name)
+    pub fn from_name(name: &str) -> Option<FuzzTarget> {
+        FuzzTarget::ALL.into_iter().find(|target| target.name() == name)
     }
 
     /// Tries one input.
@@ -58,12 +64,12 @@ impl Target {
     /// When the property does not hold: a finding.
     pub fn attempt(self, bytes: &[u8]) {
         match self {
-            Target::Archive => archive::any_bytes(bytes),
-            Target::Program => archive::any_program(bytes),
-            Target::Text => text::any_text(bytes),
-            Target::Run => run::any_program(bytes),
-            Target::Models => models::any_model(bytes),
-            Target::Simplify => simplify::any_expression(bytes),
+            FuzzTarget::Archive => archive::any_bytes(bytes),
+            FuzzTarget::Program => archive::any_program(bytes),
+            FuzzTarget::Text => text::any_text(bytes),
+            FuzzTarget::Run => run::any_program(bytes),
+            FuzzTarget::Models => models::any_model(bytes),
+            FuzzTarget::Simplify => simplify::any_expression(bytes),
         }
     }
 }

@@ -11,7 +11,7 @@ use litz_ops::Table;
 
 use crate::devices;
 use crate::models::{Model, python};
-use crate::trial::{self, Pools, Target, Verdict};
+use crate::trial::{self, Pools, TrialTarget, Verdict};
 
 /// Rounded places of resized images are off by as many units as images have rows: eager computes them in the elements'
 /// type, and neighbours are weighed by what is left behind the point. Ours are fractions.
@@ -75,7 +75,7 @@ pub fn returned(prefix: &Path) -> Result<Returned, String> {
 pub fn compare(
     number: u64,
     model: &Model,
-    target: &Target,
+    target: &TrialTarget,
     pools: &mut Pools,
     returned: &Returned,
 ) -> Verdict {
@@ -89,7 +89,7 @@ pub fn compare(
 fn attempt(
     name: &str,
     model: &Model,
-    target: &Target,
+    target: &TrialTarget,
     pools: &mut Pools,
     returned: &BTreeMap<String, Tensor>,
 ) -> Result<Verdict, Error> {

@@ -24,7 +24,7 @@ use crate::models::{self, Call, Model};
 
 /// What a model is compiled for, and how.
 #[derive(Clone, Debug)]
-pub struct Target {
+pub struct TrialTarget {
     /// Numbers of the scheduler.
     pub info: target::Target,
     /// Instructions, threads and thresholds.
@@ -59,7 +59,7 @@ impl Pools {
 const MODEL_BYTES: usize = 400;
 
 /// The model and target of number `at` of a seed.
-pub fn numbered(seed: u64, at: u64, isas: &[Isa]) -> (Model, Target) {
+pub fn numbered(seed: u64, at: u64, isas: &[Isa]) -> (Model, TrialTarget) {
     let stream = seed.wrapping_mul(0x1_0000_0001).wrapping_add(at);
     let bytes = choices::bytes(stream, MODEL_BYTES);
     let model = models::generate(&mut Choices::new(&bytes));
@@ -69,11 +69,11 @@ pub fn numbered(seed: u64, at: u64, isas: &[Isa]) -> (Model, Target) {
 
 /// A target that this machine can run code for, or a GPU, which the reference device stands for; with no choices left, one thread of the
 /// first instruction set. Where there is no instruction set, a GPU.
-pub fn target(choices: &mut Choices<'_>, isas: &[Isa]) -> Target {
+pub fn target(choices: &mut Choices<'_>, isas: &[Isa]) -> TrialTarget {
     if choices.once_in(6) || isas.is_empty() {
         let info = target::Target::Gpu(Gpu::new(choices.pick(&GpuIsa::ALL), choices.pick(&[132, 1, 7])));
         let freeze = !choices.once_in(4);
-        return Target { info, options: Options { freeze, ..Options::for_target(info) } };
+        return TrialTarget { info, options: Options { freeze, ..Options::for_target(info) } };
     }
     let isa = choices.pick(isas);
     let mut cpu = Cpu::new(isa, 1 + choices.below(7) as u32);
@@ -108,11 +108,11 @@ pub fn target(choices: &mut Choices<'_>, isas: &[Isa]) -> Target {
     }
     let info = target::Target::Cpu(cpu);
     let options = Options { threads: cpu.threads as usize, target: Some(info), ..options };
-    Target { info, options }
+    TrialTarget { info, options }
 }
 
 /// Runs all calls of a model and compares. Panics of stages are mistakes.
-pub fn run(model: &Model, target: &Target, pools: &mut Pools) -> Verdict {
+pub fn run(model: &Model, target: &TrialTarget, pools: &mut Pools) -> Verdict {
     let caught = catch_unwind(AssertUnwindSafe(|| attempt(model, target, pools)));
     caught.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
@@ -121,7 +121,7 @@ pub fn run(model: &Model, target: &Target, pools: &mut Pools) -> Verdict {
     })
 }
 
-fn attempt(model: &Model, target: &Target, pools: &mut Pools) -> Verdict {
+fn attempt(model: &Model, target: &TrialTarget, pools: &mut Pools) -> Verdict {
     let loops = match devices::definition(&model.graph) {
         Ok(loops) => loops,
         Err(error) => return judge(error),
@@ -169,7 +169,7 @@ fn attempt(model: &Model, target: &Target, pools: &mut Pools) -> Verdict {
 ///
 /// # Errors
 /// What a stage refuses.
-pub fn compile(model: &Model, target: &Target) -> Result<(), Error> {
+pub fn compile(model: &Model, target: &TrialTarget) -> Result<(), Error> {
     let backend = litz::backend(&target.options)?;
     let realized = devices::realize(model.graph.clone(), &*backend, &target.options)?;
     match target.info.cpu() {
@@ -256,7 +256,7 @@ fn run_lent(
 }
 
 /// What there is to say of a model: its text, sizes and target.
-pub fn describe(model: &Model, target: &Target) -> String {
+pub fn describe(model: &Model, target: &TrialTarget) -> String {
     let graph: &Graph = &model.graph;
     let mut text = String::new();
     for binding in &model.bindings {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use litz::pipeline::{compile, compile_loops};
 use litz::{Options, Runner, Stage, Tensor, Text, Value, Verify};
 use litz_codegen::Realized;
-use litz_ir::kernel::Space;
+use litz_ir::kernel::MemorySpace;
 use litz_ir::program::{ProgramStep, partitions, writes_of};
 use litz_runtime::limits::Limits;
 use litz_runtime::reference::ReferenceDevice;
@@ -166,8 +166,8 @@ fn a_number_of_the_cpu_is_given_to_a_kernel_by_value() {
     assert_eq!(launches(&scaled).len(), 1);
     assert_eq!(count(&scaled, |step| matches!(step, ProgramStep::Copy { .. })), 0, "{}", scaled.program);
     let [kernel] = &scaled.kernels[..] else { panic!("expected one kernel") };
-    let spaces: Vec<Space> = kernel.mems.values().take(kernel.params).map(|mem| mem.space).collect();
-    assert!(spaces.contains(&Space::Number), "{kernel}");
+    let spaces: Vec<MemorySpace> = kernel.mems.values().take(kernel.params).map(|mem| mem.space).collect();
+    assert!(spaces.contains(&MemorySpace::Number), "{kernel}");
     let scale = |by: f32| numbers(&scaled, &[tensor(&[4], &[1.0, -2.0, 0.0, 3.0]), tensor(&[], &[by])]);
     assert_eq!(scale(2.0), [[2.0, -4.0, 0.0, 6.0]]);
     // One that the CPU computes in the call: the launch waits for it.

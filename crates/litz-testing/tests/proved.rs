@@ -8,7 +8,7 @@ use litz_ir::graph::Graph;
 use litz_ir::loops::Loops;
 use litz_ir::target::Isa;
 use litz_schedule::Heuristics;
-use litz_testing::trial::{self, Target};
+use litz_testing::trial::{self, TrialTarget};
 use std::hash::{BuildHasher, RandomState};
 
 /// Models of a run; `LITZ_TEST_SAMPLE` says another number. A thousand take a second and a half where tests are optimised.
@@ -42,7 +42,7 @@ fn automatic_schedules_are_proved() {
 }
 
 /// The loops of a model after all passes.
-fn rewritten(graph: &Graph, target: &Target) -> Result<Loops, Error> {
+fn rewritten(graph: &Graph, target: &TrialTarget) -> Result<Loops, Error> {
     let mut silent = |_: &str| {};
     let mut runner = Runner::new(Verify::Nothing, None, &mut silent);
     let backend = litz::backend(&target.options)?;

@@ -1,9 +1,9 @@
 //! Replays what the fuzz targets start from and what they once found, as ordinary tests.
 
-use litz_testing::fuzz::{Target, findings, seeds};
+use litz_testing::fuzz::{FuzzTarget, findings, seeds};
 
 /// Tries all inputs of a target. The first that fails is named.
-fn replay(target: Target) {
+fn replay(target: FuzzTarget) {
     let inputs: Vec<_> = seeds(target).into_iter().chain(findings(target)).collect();
     assert!(!inputs.is_empty(), "{} has nothing to start from", target.name());
     for (name, bytes) in inputs {
@@ -14,10 +14,10 @@ fn replay(target: Target) {
 
 macro_rules! targets {
     ($($name:ident => $target:ident,)*) => {
-        $(#[test] fn $name() { replay(Target::$target); })*
+        $(#[test] fn $name() { replay(FuzzTarget::$target); })*
         #[test]
         fn every_target_is_replayed() {
-            assert_eq!([$(Target::$target),*], Target::ALL);
+            assert_eq!([$(FuzzTarget::$target),*], FuzzTarget::ALL);
         }
     };
 }

@@ -6,7 +6,7 @@
 use crate::error::Error;
 use litz_codegen::Realized;
 use litz_ir::graph::Graph;
-use litz_ir::kernel::{Kernel, Loop, LoopKind, Stmt, visit};
+use litz_ir::kernel::{Kernel, KernelLoopKind, Loop, Stmt, visit};
 use litz_ir::loops::{self, Loops};
 use litz_runtime::limits::{Limit, Limits};
 
@@ -44,15 +44,15 @@ fn written_out(stmts: &[Stmt]) -> u64 {
     let inside = |stmt: &Stmt| match stmt {
         Stmt::Loop(Loop { kind, extent, body, .. }) => {
             let copies = match kind {
-                LoopKind::Unroll => {
+                KernelLoopKind::Unroll => {
                     extent.as_int().map_or(u64::MAX, |extent| u64::try_from(extent).unwrap_or(0))
                 }
-                LoopKind::Vector { copies, .. } => u64::from(*copies),
-                LoopKind::For
-                | LoopKind::Pipeline { .. }
-                | LoopKind::Level(_)
-                | LoopKind::Chain
-                | LoopKind::Mma => 1,
+                KernelLoopKind::Vector { copies, .. } => u64::from(*copies),
+                KernelLoopKind::For
+                | KernelLoopKind::Pipeline { .. }
+                | KernelLoopKind::Level(_)
+                | KernelLoopKind::Chain
+                | KernelLoopKind::Mma => 1,
             };
             written_out(body).saturating_mul(copies)
         }

@@ -4,7 +4,7 @@
 
 use super::{Builder, Env, space_of};
 use litz_analysis::footprint::Shape;
-use litz_ir::kernel::{Act, Mem, Op, Space, Stmt, Val};
+use litz_ir::kernel::{Act, Mem, MemorySpace, Op, Stmt, Val};
 use litz_ir::loops::{InstOp, Nest};
 use litz_ir::schedule::{Leaf, Local, Part};
 use litz_ir::{Diag, Dtype, ReduceOp, Scalar};
@@ -105,7 +105,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Memory for the accumulators of a nest.
-    fn declare(&mut self, nest: &Nest, shape: &Shape, space: Space, depth: usize) -> Vec<Accumulator> {
+    fn declare(&mut self, nest: &Nest, shape: &Shape, space: MemorySpace, depth: usize) -> Vec<Accumulator> {
         let mut accumulators = Vec::new();
         for (inst, op) in nest.body.iter().map(|inst| &inst.op).enumerate() {
             let (op, value, is_arg) = match op {

@@ -25,7 +25,7 @@ use super::accumulator::{Accumulator, store};
 use super::{Around, Builder, Env};
 use litz_analysis::inside::longest;
 use litz_analysis::together::lanes_together;
-use litz_ir::kernel::{Act, LaneReduction, Loop, LoopKind, Mem, Op, Space, Stmt};
+use litz_ir::kernel::{Act, KernelLoopKind, LaneReduction, Loop, Mem, MemorySpace, Op, Stmt};
 use litz_ir::loops::{Axis, Nest};
 use litz_ir::schedule::Leaf;
 use litz_ir::target::{Gpu, Level, Team};
@@ -47,7 +47,7 @@ pub(super) struct Meeting {
 /// The loops between two scopes of accumulators, from the outermost loop over a level whose iterations are combined.
 struct Between {
     /// In order, without those that repeat what one thread does to one element.
-    loops: Vec<(Role, LoopKind, Axis)>,
+    loops: Vec<(Role, KernelLoopKind, Axis)>,
     /// Whether an iteration comes to the merge once, not several times and not sometimes.
     is_once: bool,
 }
@@ -66,11 +66,11 @@ enum Role {
 }
 
 impl Between {
-    fn kept(&self) -> impl DoubleEndedIterator<Item = (LoopKind, Axis)> {
+    fn kept(&self) -> impl DoubleEndedIterator<Item = (KernelLoopKind, Axis)> {
         self.loops.iter().filter(|around| around.0 == Role::Kept).map(|&(_, kind, axis)| (kind, axis))
     }
 
-    fn units(&self) -> impl DoubleEndedIterator<Item = (LoopKind, Axis)> {
+    fn units(&self) -> impl DoubleEndedIterator<Item = (KernelLoopKind, Axis)> {
         self.loops.iter().filter(|around| around.0 == Role::Units).map(|&(_, kind, axis)| (kind, axis))
     }
 
@@ -158,19 +158,19 @@ impl<'a> Builder<'a> {
     /// of one over a level are combined; and how many loops and branches are around that one.
     fn between(&self, path: &[Around], depth: usize, index: &[Expr]) -> Option<(usize, Between)> {
         let is_kept = |axis: &Axis| index.iter().any(|e| e.has_sym(axis.var));
-        let role = |kind: LoopKind, axis: &Axis| match kind {
-            LoopKind::Level(Team { level: Level::Lane | Level::Thread, .. }) => {
+        let role = |kind: KernelLoopKind, axis: &Axis| match kind {
+            KernelLoopKind::Level(Team { level: Level::Lane | Level::Thread, .. }) => {
                 let group = lanes_together(*axis, index, &self.loops.facts);
                 if group > 1 { Role::Lanes(group) } else { Role::Kept }
             }
             _ if is_kept(axis) => Role::Kept,
-            LoopKind::Level(_) => Role::Units,
-            LoopKind::For
-            | LoopKind::Unroll
-            | LoopKind::Vector { .. }
-            | LoopKind::Pipeline { .. }
-            | LoopKind::Chain
-            | LoopKind::Mma => Role::Repeated,
+            KernelLoopKind::Level(_) => Role::Units,
+            KernelLoopKind::For
+            | KernelLoopKind::Unroll
+            | KernelLoopKind::Vector { .. }
+            | KernelLoopKind::Pipeline { .. }
+            | KernelLoopKind::Chain
+            | KernelLoopKind::Mma => Role::Repeated,
         };
         let is_combined = |around: &Around| match around {
             Around::Loop(kind, axis) => matches!(role(*kind, axis), Role::Lanes(_) | Role::Units),
@@ -201,21 +201,22 @@ impl<'a> Builder<'a> {
     ) -> Result<(), Diag> {
         let Between { loops, is_once } = between;
         let (index, units, lanes) = (total.index(leaf, &env.facts), between.units(), between.lanes());
-        let units: Vec<(LoopKind, Axis)> = units.collect();
+        let units: Vec<(KernelLoopKind, Axis)> = units.collect();
         // Lanes of one group have elements side by side, whichever group they are of.
         let first_of = |e: Expr, at: Expr| match lanes {
             Some((_, lane, _)) => env.facts.simplify(e.subst(&|sym| (sym == lane.var).then_some(at))),
             None => e,
         };
         // Units have rows of their own, so that threads side by side have elements in banks side by side.
-        let row_of =
-            |units: &[(LoopKind, Axis)]| units.iter().map(|unit| Expr::sym(unit.1.var)).collect::<Vec<_>>();
+        let row_of = |units: &[(KernelLoopKind, Axis)]| {
+            units.iter().map(|unit| Expr::sym(unit.1.var)).collect::<Vec<_>>()
+        };
         let first = index.iter().map(|&e| first_of(e, Expr::zero()));
         let own: Vec<Expr> = row_of(&units).into_iter().chain(first).collect();
         let sizes = self.sizes_of(&units, total)?;
         // Blocks of a cluster see what the accumulator is in.
         let is_of_blocks = units.iter().any(|unit| unit.0.level() == Some(Level::Block));
-        let shared = if is_of_blocks { self.kernel.mems[total.mem].space } else { Space::Shared };
+        let shared = if is_of_blocks { self.kernel.mems[total.mem].space } else { MemorySpace::Shared };
         let mut meeting = Meeting { depth, before: Vec::new(), lanes: Vec::new(), rest: Vec::new() };
 
         // What each iteration has. A warp has elements for all its lanes, of which a loop may leave some out.
@@ -227,12 +228,13 @@ impl<'a> Builder<'a> {
                 all.iter_mut()
                     .filter(|around| around.2.var == axis.var)
                     .for_each(|around| around.2.extent = padded);
-                let parts = self.parts_of(total, [sizes.clone(), vec![padded]].concat(), Space::Register);
+                let parts =
+                    self.parts_of(total, [sizes.clone(), vec![padded]].concat(), MemorySpace::Register);
                 (parts, [own.clone(), vec![Expr::sym(axis.var)]].concat())
             }
             None => (self.parts_of(total, sizes.clone(), shared), own.clone()),
         };
-        let kept: Vec<(LoopKind, Axis)> = between.kept().collect();
+        let kept: Vec<(KernelLoopKind, Axis)> = between.kept().collect();
         let gone: Vec<Sym> =
             loops_of(&env.path[depth..]).filter(|var| !kept.iter().any(|kept| kept.1.var == *var)).collect();
         let is_of_gone =
@@ -253,7 +255,11 @@ impl<'a> Builder<'a> {
             if group < Gpu::LANES {
                 let var = self.variable(&format!("{}_group", axis.var));
                 let groups = Axis { var, extent: env.facts.simplify(axis.extent.ceildiv(i64::from(group))) };
-                let kind = if groups.extent.as_int().is_some() { LoopKind::Unroll } else { LoopKind::For };
+                let kind = if groups.extent.as_int().is_some() {
+                    KernelLoopKind::Unroll
+                } else {
+                    KernelLoopKind::For
+                };
                 first = Expr::sym(var) * i64::from(group);
                 index.iter_mut().for_each(|e| *e = first_of(*e, first));
                 guard.iter_mut().for_each(|rel| {
@@ -281,8 +287,8 @@ impl<'a> Builder<'a> {
                     Axis { var, extent: env.facts.simplify(axis.extent.ceildiv(i64::from(Gpu::LANES))) }
                 });
                 first = warps.map_or(first, |warp| Expr::sym(warp.var) * i64::from(Gpu::LANES));
-                let warps = warps.map(|warp| (LoopKind::Level(Level::Warp.into()), warp));
-                let rows: Vec<(LoopKind, Axis)> = units.into_iter().chain(warps).collect();
+                let warps = warps.map(|warp| (KernelLoopKind::Level(Level::Warp.into()), warp));
+                let rows: Vec<(KernelLoopKind, Axis)> = units.into_iter().chain(warps).collect();
                 let place = [row_of(&rows), index.clone()].concat();
                 let sizes = self.sizes_of(&rows, total)?;
                 let of_warps = self.parts_of(total, sizes, shared);
@@ -290,15 +296,16 @@ impl<'a> Builder<'a> {
                 let left = Accumulator { mem: of_warps.mem, at: of_warps.at, ..total.clone() };
                 body.push(reduction(&left, place.clone(), (parts, [own, vec![first]].concat()), group));
                 // Levels in the order that they have in each other.
-                let is_level = |around: &&(LoopKind, Axis)| around.0.level().is_some();
-                let outer: Vec<(LoopKind, Axis)> = loops
+                let is_level = |around: &&(KernelLoopKind, Axis)| around.0.level().is_some();
+                let outer: Vec<(KernelLoopKind, Axis)> = loops
                     .iter()
                     .filter(|around| matches!(around.0, Role::Kept | Role::Units))
                     .map(|&(_, kind, axis)| (kind, axis))
                     .collect();
                 let inner =
                     kept.iter().filter(|around| !is_level(around) && !outer.contains(around)).copied();
-                let around: Vec<(LoopKind, Axis)> = outer.iter().copied().chain(warps).chain(inner).collect();
+                let around: Vec<(KernelLoopKind, Axis)> =
+                    outer.iter().copied().chain(warps).chain(inner).collect();
                 meeting.lanes.extend(nested(around.into_iter(), body));
                 (of_warps, rows)
             }
@@ -310,14 +317,14 @@ impl<'a> Builder<'a> {
         let has_warps = kept.iter().any(|around| around.0.level().is_some_and(|level| level != Level::Lane));
         let kept = kept.into_iter().map(|(kind, axis)| match kind.level() {
             // Lanes of warps that are no longer told apart.
-            Some(Level::Lane) if !has_warps => (LoopKind::Level(Level::Thread.into()), axis),
+            Some(Level::Lane) if !has_warps => (KernelLoopKind::Level(Level::Thread.into()), axis),
             _ => (kind, axis),
         });
         let rows = rows.into_iter().map(|(_, axis)| match axis.extent.as_int() {
-            Some(_) => (LoopKind::Unroll, axis),
-            None => (LoopKind::For, axis),
+            Some(_) => (KernelLoopKind::Unroll, axis),
+            None => (KernelLoopKind::For, axis),
         });
-        let around: Vec<(LoopKind, Axis)> = kept.chain(rows).collect();
+        let around: Vec<(KernelLoopKind, Axis)> = kept.chain(rows).collect();
         meeting.rest.extend(nested(around.into_iter(), vec![merged]));
         self.meetings.push(meeting);
         Ok(())
@@ -347,13 +354,13 @@ impl<'a> Builder<'a> {
     }
 
     /// Sizes of memory with a row of the accumulator's elements for each unit.
-    fn sizes_of(&self, units: &[(LoopKind, Axis)], total: &Accumulator) -> Result<Vec<Expr>, Diag> {
+    fn sizes_of(&self, units: &[(KernelLoopKind, Axis)], total: &Accumulator) -> Result<Vec<Expr>, Diag> {
         let rows = units.iter().map(|(_, axis)| self.most_of(axis));
         rows.chain(total.shape.sizes().into_iter().map(Ok)).collect()
     }
 
     /// Elements for what is combined with an accumulator.
-    fn parts_of(&mut self, total: &Accumulator, sizes: Vec<Expr>, space: Space) -> Parts {
+    fn parts_of(&mut self, total: &Accumulator, sizes: Vec<Expr>, space: MemorySpace) -> Parts {
         let mut like = |of: Mem| {
             let (name, dtype) = (format!("{}_parts", self.kernel.mems[of].name), self.kernel.mems[of].dtype);
             self.local(&name, dtype, sizes.clone(), space)
@@ -411,7 +418,7 @@ fn reduction(into: &Accumulator, index: Vec<Expr>, (from, first): (Parts, Vec<Ex
 }
 
 /// Loops around statements, outermost first.
-fn nested(loops: impl DoubleEndedIterator<Item = (LoopKind, Axis)>, body: Vec<Stmt>) -> Vec<Stmt> {
+fn nested(loops: impl DoubleEndedIterator<Item = (KernelLoopKind, Axis)>, body: Vec<Stmt>) -> Vec<Stmt> {
     loops.rev().fold(body, |body, (kind, axis)| {
         vec![Stmt::Loop(Loop { kind, var: axis.var, extent: axis.extent, body })]
     })

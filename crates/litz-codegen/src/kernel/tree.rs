@@ -2,7 +2,7 @@
 
 use super::{Around, Builder, Env};
 use litz_ir::Diag;
-use litz_ir::kernel::{Loop, LoopKind, Stmt};
+use litz_ir::kernel::{KernelLoopKind, Loop, Stmt};
 use litz_ir::loops::Axis;
 use litz_ir::schedule::{self, Holds, Leaf, Local, Tree};
 use litz_sym::{Known, Rel};
@@ -61,19 +61,19 @@ impl<'a> Builder<'a> {
         let kind = match kind {
             // A vector of one point is an ordinary loop: an accumulator that loses the axis for being of one point may be read
             // where it is added to, while lanes add up only after their loop.
-            K::Vector { .. } if axis.extent.is_one() => LoopKind::For,
-            K::Vector { lanes, copies } => LoopKind::vector(lanes, copies),
-            K::For => LoopKind::For,
-            K::Mma => LoopKind::Mma,
-            K::Pipeline { buffers } => LoopKind::Pipeline { buffers },
-            K::Unroll if axis.extent.as_int().is_some() => LoopKind::Unroll,
+            K::Vector { .. } if axis.extent.is_one() => KernelLoopKind::For,
+            K::Vector { lanes, copies } => KernelLoopKind::vector(lanes, copies),
+            K::For => KernelLoopKind::For,
+            K::Mma => KernelLoopKind::Mma,
+            K::Pipeline { buffers } => KernelLoopKind::Pipeline { buffers },
+            K::Unroll if axis.extent.as_int().is_some() => KernelLoopKind::Unroll,
             K::Unroll => {
                 return Err(
                     self.error(format!("loop {}: a written-out loop needs a constant extent", axis.var))
                 );
             }
-            K::Level(team) => LoopKind::Level(team),
-            K::Chain => LoopKind::Chain,
+            K::Level(team) => KernelLoopKind::Level(team),
+            K::Chain => KernelLoopKind::Chain,
         };
         let mut inner = env.clone();
         inner.enter(axis);

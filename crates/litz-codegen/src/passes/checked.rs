@@ -7,7 +7,7 @@
 //! Realization ends with it, by what is known of the program. A backend that spreads accesses over threads lists it again behind that.
 
 use super::Pass;
-use litz_ir::kernel::{Act, Kernel, Mem, Op, Space, Stmt, Val};
+use litz_ir::kernel::{Act, Kernel, Mem, MemorySpace, Op, Stmt, Val};
 use litz_ir::target::Target;
 use litz_ir::verify::reach::{Escape, escapes};
 use litz_ir::{Diag, Dtype, Scalar, ScalarOp};
@@ -82,7 +82,7 @@ impl Checker<'_> {
     /// Checks the coordinates of an access that may be outside. Registers have no addresses, and the verifier says what
     /// is wrong with them.
     fn check(&mut self, mem: Mem, index: &mut [Expr], guard: &mut Vec<Rel>, out: &mut Vec<Stmt>) {
-        if matches!(self.kernel.mems[mem].space, Space::Register | Space::Own) {
+        if matches!(self.kernel.mems[mem].space, MemorySpace::Register | MemorySpace::Own) {
             return;
         }
         let happens = guard.clone();

@@ -5,7 +5,7 @@ use litz_ir::Diag;
 use litz_ir::ids::{Id, Table};
 use litz_ir::kernel::{
     Act, Dot, Element, Fragment, FragmentLoad, FragmentProduct, Kernel, LaneReduction, Matrix, MatrixProduct,
-    Mem, PartMut, Space, Stmt, Val, visit, visit_mut,
+    Mem, MemorySpace, PartMut, Stmt, Val, visit, visit_mut,
 };
 use litz_ir::target::Target;
 
@@ -28,7 +28,7 @@ fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
         let local: Vec<bool> = kernel
             .mems
             .values()
-            .map(|m| matches!(m.space, Space::Register | Space::Scratch | Space::Own))
+            .map(|m| matches!(m.space, MemorySpace::Register | MemorySpace::Scratch | MemorySpace::Own))
             .collect();
         let dead_mem = |m: Mem| local[m.index()] && !uses.loaded[m.index()];
         let mut body = std::mem::take(&mut kernel.body);

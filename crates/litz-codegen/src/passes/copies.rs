@@ -8,7 +8,7 @@
 //! length, there are all of them or none: `4*p + q < 4*n` for `q < 4` is `4*p < 4*n`.
 
 use super::Pass;
-use litz_ir::kernel::{Act, Element, Kernel, Loop, LoopKind, Op, Space, Stmt, position};
+use litz_ir::kernel::{Act, Element, Kernel, KernelLoopKind, Loop, MemorySpace, Op, Stmt, position};
 use litz_ir::target::{Gpu, Target};
 use litz_ir::{Diag, Scalar};
 use litz_sym::{Cmp, Expr, Facts, Rel};
@@ -77,15 +77,16 @@ impl Copier<'_> {
         let is_wide = count > 1 && widths.contains(&read.dtype.size().checked_mul(count as usize)?);
         let is_zero =
             guard.is_empty() || *other == Scalar::zero(read.dtype.compute()) || *other == Scalar::Int(0);
-        let in_memory = [read, written].iter().all(|data| data.space != Space::Register && data.is_flat());
+        let in_memory =
+            [read, written].iter().all(|data| data.space != MemorySpace::Register && data.is_flat());
         let is_run = match inner.kind {
-            LoopKind::Unroll => true,
-            LoopKind::Vector { .. } => self.of_threads,
-            LoopKind::For
-            | LoopKind::Level(_)
-            | LoopKind::Chain
-            | LoopKind::Pipeline { .. }
-            | LoopKind::Mma => false,
+            KernelLoopKind::Unroll => true,
+            KernelLoopKind::Vector { .. } => self.of_threads,
+            KernelLoopKind::For
+            | KernelLoopKind::Level(_)
+            | KernelLoopKind::Chain
+            | KernelLoopKind::Pipeline { .. }
+            | KernelLoopKind::Mma => false,
         };
         let is_copy = is_run && val == value && from != to && read.dtype == written.dtype;
         if !(is_copy && is_wide && is_zero && in_memory) {

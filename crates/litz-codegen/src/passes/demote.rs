@@ -3,7 +3,7 @@
 use super::Pass;
 use litz_ir::Diag;
 use litz_ir::ids::Id;
-use litz_ir::kernel::{Kernel, LoopKind, Mem, Space, Stmt};
+use litz_ir::kernel::{Kernel, KernelLoopKind, Mem, MemorySpace, Stmt};
 use litz_ir::target::Target;
 use litz_sym::Sym;
 
@@ -16,8 +16,8 @@ fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
     mark(&kernel.body, &mut Around::default(), &mut is_indexed);
     for (at, is_indexed) in is_indexed.into_iter().enumerate() {
         let mem = &mut kernel.mems[Mem::new(at)];
-        if is_indexed && mem.space == Space::Register {
-            mem.space = Space::Scratch;
+        if is_indexed && mem.space == MemorySpace::Register {
+            mem.space = MemorySpace::Scratch;
         }
     }
     Ok(())
@@ -42,14 +42,14 @@ fn mark(stmts: &[Stmt], around: &mut Around, is_indexed: &mut [bool]) {
         let outside = around.clone();
         if let Stmt::Loop(inner) = stmt {
             let is_number = match inner.kind {
-                LoopKind::Level(_) | LoopKind::Chain => true,
+                KernelLoopKind::Level(_) | KernelLoopKind::Chain => true,
                 // The sums of a warp's instruction are spread over its lanes.
-                LoopKind::Mma => around.is_threaded,
-                LoopKind::Unroll | LoopKind::Vector { .. } => inner.extent.as_int().is_some(),
-                LoopKind::For | LoopKind::Pipeline { .. } => false,
+                KernelLoopKind::Mma => around.is_threaded,
+                KernelLoopKind::Unroll | KernelLoopKind::Vector { .. } => inner.extent.as_int().is_some(),
+                KernelLoopKind::For | KernelLoopKind::Pipeline { .. } => false,
             };
             around.written_out.extend(is_number.then_some(inner.var));
-            if let LoopKind::Vector { lane, .. } = inner.kind {
+            if let KernelLoopKind::Vector { lane, .. } = inner.kind {
                 around.written_out.extend(lane);
             }
             around.is_threaded |= inner.kind.level().is_some();

@@ -5,7 +5,7 @@
 
 use super::Pass;
 use litz_ir::Diag;
-use litz_ir::kernel::{Act, Kernel, LoopKind, MemData, Op, Stmt, Sync};
+use litz_ir::kernel::{Act, Kernel, KernelLoopKind, MemData, Op, Stmt, Sync};
 use litz_ir::target::Target;
 use litz_sym::{Expr, Facts};
 use std::collections::HashMap;
@@ -47,7 +47,7 @@ impl Flattener<'_> {
                 Stmt::Loop(inner) => {
                     let mut inside = facts.clone().into_owned();
                     inside.declare_index(inner.var, inner.extent);
-                    if let LoopKind::Vector { lanes, copies, lane: Some(lane), .. } = inner.kind {
+                    if let KernelLoopKind::Vector { lanes, copies, lane: Some(lane), .. } = inner.kind {
                         inside.declare_index(lane, Expr::int(i64::from(lanes) * i64::from(copies)));
                     }
                     self.block(&mut inner.body, &inside);

@@ -30,8 +30,8 @@ mod own;
 
 use super::Pass;
 use litz_ir::kernel::{
-    Act, Fragment, FragmentProduct, Kernel, Loop, LoopKind, Mem, MemData, Op, Operand, Part, Space, Stmt,
-    Sync, Val, position, visit,
+    Act, Fragment, FragmentProduct, Kernel, KernelLoopKind, Loop, Mem, MemData, MemorySpace, Op, Operand,
+    Part, Stmt, Sync, Val, position, visit,
 };
 use litz_ir::loops::Axis;
 use litz_ir::target::{Gpu, Instruction, Level, Side, Target};
@@ -131,14 +131,14 @@ impl Nest {
         while let [Stmt::Loop(Loop { kind, var, extent, body: inner })] = body {
             let axis = Axis { var: *var, extent: *extent };
             match kind {
-                LoopKind::Unroll if points.is_empty() => repeated.push(axis),
-                LoopKind::Mma => points.push(axis),
-                LoopKind::For
-                | LoopKind::Unroll
-                | LoopKind::Vector { .. }
-                | LoopKind::Pipeline { .. }
-                | LoopKind::Level(_)
-                | LoopKind::Chain => return None,
+                KernelLoopKind::Unroll if points.is_empty() => repeated.push(axis),
+                KernelLoopKind::Mma => points.push(axis),
+                KernelLoopKind::For
+                | KernelLoopKind::Unroll
+                | KernelLoopKind::Vector { .. }
+                | KernelLoopKind::Pipeline { .. }
+                | KernelLoopKind::Level(_)
+                | KernelLoopKind::Chain => return None,
             }
             body = inner;
         }
@@ -335,7 +335,7 @@ impl Products<'_> {
     fn memory(&mut self, of: Mem, side: Side, by: &Instruction, elements: Expr) -> Mem {
         let name = self.kernel.free_memory_name(&format!("{}_{}", self.kernel.mems[of].name, side.name()));
         let extent = elements * i64::from(by.threads());
-        self.kernel.mems.push(MemData::flat(name, by.dtype, extent, Space::Register))
+        self.kernel.mems.push(MemData::flat(name, by.dtype, extent, MemorySpace::Register))
     }
 }
 
@@ -352,6 +352,6 @@ fn places(facts: &Facts, side: Side, (by, columns): (&Instruction, u32)) -> Fact
 /// Statements in loops that are written out.
 fn nested(loops: &[Axis], body: Vec<Stmt>) -> Vec<Stmt> {
     loops.iter().rev().fold(body, |body, &Axis { var, extent }| {
-        vec![Stmt::Loop(Loop { kind: LoopKind::Unroll, var, extent, body })]
+        vec![Stmt::Loop(Loop { kind: KernelLoopKind::Unroll, var, extent, body })]
     })
 }

@@ -14,7 +14,7 @@
 use super::Pass;
 use litz_ir::Diag;
 use litz_ir::ids::Id;
-use litz_ir::kernel::{Act, Filling, Kernel, Mem, RingData, Space, Stmt, Sync, Warps, visit};
+use litz_ir::kernel::{Act, Filling, Kernel, Mem, MemorySpace, RingData, Stmt, Sync, Warps, visit};
 use litz_ir::target::{Level, Target};
 use litz_sym::Sym;
 use std::collections::{BTreeMap, HashSet};
@@ -107,7 +107,7 @@ impl Handover<'_> {
     /// The ring that hands a memory over among these statements.
     fn found(&self, stmts: &[Stmt], mem: Mem) -> Option<Found> {
         let is_handed_over = self.buffers.contains(&self.buffer(mem, Filling::Empty));
-        if self.kernel.mems[mem].space != Space::Shared || is_handed_over {
+        if self.kernel.mems[mem].space != MemorySpace::Shared || is_handed_over {
             return None;
         }
         let (mut count, mut is_in_ring) = (0, false);

@@ -9,7 +9,7 @@
 
 use super::Pass;
 use litz_ir::Diag;
-use litz_ir::kernel::{Kernel, LoopKind, Stmt};
+use litz_ir::kernel::{Kernel, KernelLoopKind, Stmt};
 use litz_ir::target::Target;
 use litz_ir::verify::interleave;
 
@@ -28,10 +28,10 @@ fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
 fn block(kernel: &Kernel, stmts: &mut [Stmt]) {
     for stmt in stmts {
         if let Stmt::Loop(inner) = stmt
-            && let LoopKind::Vector { lanes: 2.., copies, .. } = inner.kind
+            && let KernelLoopKind::Vector { lanes: 2.., copies, .. } = inner.kind
         {
             let is_free = copies > 1 && interleave::obstacle(kernel, inner).is_none();
-            if let LoopKind::Vector { interleaved, .. } = &mut inner.kind {
+            if let KernelLoopKind::Vector { interleaved, .. } = &mut inner.kind {
                 *interleaved = is_free;
             }
             continue;

@@ -25,8 +25,8 @@
 use super::Pass;
 use litz_ir::ids::Id;
 use litz_ir::kernel::{
-    Act, Element, Filling, Kernel, Loop, LoopKind, Mem, Op, RingData, Space, Stmt, Sync, Val, Warps, visit,
-    visit_mut,
+    Act, Element, Filling, Kernel, KernelLoopKind, Loop, Mem, MemorySpace, Op, RingData, Stmt, Sync, Val,
+    Warps, visit, visit_mut,
 };
 use litz_ir::target::Target;
 use litz_ir::{Diag, Scalar};
@@ -61,7 +61,7 @@ fn block(kernel: &mut Kernel, uses: &[usize], stmts: Vec<Stmt>) -> Result<Vec<St
         for inner in stmt.blocks_mut() {
             *inner = block(kernel, uses, std::mem::take(inner))?;
         }
-        if let Stmt::Loop(Loop { kind: LoopKind::Pipeline { buffers }, var, extent, body }) = stmt {
+        if let Stmt::Loop(Loop { kind: KernelLoopKind::Pipeline { buffers }, var, extent, body }) = stmt {
             out.extend(pipelined(kernel, uses, (var, extent, buffers), body)?);
         } else {
             out.push(stmt);
@@ -151,7 +151,7 @@ fn pipelined(
         body.extend(of(&rest[first..=last], iteration, Expr::sym(used)));
         body.push(release(Filling::Empty));
         body.extend_from_slice(&rest[last + 1..]);
-        return Ok(vec![Stmt::Loop(Loop { kind: LoopKind::For, var, extent, body })]);
+        return Ok(vec![Stmt::Loop(Loop { kind: KernelLoopKind::For, var, extent, body })]);
     }
     let of = |stmts: &[Stmt], iteration: Expr| of(stmts, iteration, iteration.modulo(i64::from(buffers)));
     let distance = i64::from(buffers) - 1;
@@ -163,13 +163,13 @@ fn pipelined(
         start = vec![Stmt::If { cond: vec![is_one], then: start, other: Vec::new() }];
     }
     start.push(Stmt::Act(Act::Sync(Sync::Commit)));
-    let start = Loop { kind: LoopKind::For, var: first, extent: Expr::int(distance), body: start };
+    let start = Loop { kind: KernelLoopKind::For, var: first, extent: Expr::int(distance), body: start };
     let next = Expr::sym(var) + distance;
     let mut steady = vec![Stmt::Act(Act::Sync(Sync::Wait { newest: buffers - 2 }))];
     steady.push(Stmt::If { cond: vec![Rel::lt(next, extent)], then: of(&ahead, next), other: Vec::new() });
     steady.push(Stmt::Act(Act::Sync(Sync::Commit)));
     steady.extend(of(&rest, Expr::sym(var)));
-    Ok(vec![Stmt::Loop(start), Stmt::Loop(Loop { kind: LoopKind::For, var, extent, body: steady })])
+    Ok(vec![Stmt::Loop(start), Stmt::Loop(Loop { kind: KernelLoopKind::For, var, extent, body: steady })])
 }
 
 /// The ring of a loop whose copies some warps make and others use.
@@ -214,7 +214,7 @@ impl Copier<'_> {
 
     /// Whether a memory is shared, and the loop's alone.
     fn is_own(&self, mem: Mem) -> bool {
-        self.kernel.mems[mem].space == Space::Shared && self.own[mem.index()]
+        self.kernel.mems[mem].space == MemorySpace::Shared && self.own[mem.index()]
     }
 
     fn block(&mut self, stmts: &[Stmt]) -> Option<Vec<Stmt>> {

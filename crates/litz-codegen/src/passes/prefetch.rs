@@ -12,7 +12,7 @@
 
 use super::Pass;
 use litz_ir::Diag;
-use litz_ir::kernel::{Act, Kernel, Loop, LoopKind, Mem, Op, Space, Stmt, Val, position, visit};
+use litz_ir::kernel::{Act, Kernel, KernelLoopKind, Loop, Mem, MemorySpace, Op, Stmt, Val, position, visit};
 use litz_ir::loops::Axis;
 use litz_ir::target::Target;
 use litz_sym::{Expr, Facts, Rel, Sym};
@@ -80,7 +80,7 @@ fn operands(kernel: &Kernel) -> BTreeMap<Mem, bool> {
     let is_large = |mem: Mem, from: i64| {
         let data = &kernel.mems[mem];
         let bytes = data.span().as_int().map(|count| count.saturating_mul(data.dtype.size() as i64));
-        data.is_flat() && data.space == Space::Read && bytes.is_some_and(|bytes| bytes >= from)
+        data.is_flat() && data.space == MemorySpace::Read && bytes.is_some_and(|bytes| bytes >= from)
     };
     let mut mems = BTreeMap::new();
     visit(&kernel.body, &mut |stmt| {
@@ -129,12 +129,12 @@ impl Placer<'_> {
         let depth = self.written_out.len();
         match inner.kind {
             // Matrix instructions load by themselves.
-            LoopKind::Mma => {}
-            LoopKind::Unroll => {
+            KernelLoopKind::Mma => {}
+            KernelLoopKind::Unroll => {
                 self.written_out.push(inner.var);
                 self.block(&mut inner.body, lane);
             }
-            LoopKind::Vector { lanes, copies, .. } if lanes > 1 && lane.is_none() => {
+            KernelLoopKind::Vector { lanes, copies, .. } if lanes > 1 && lane.is_none() => {
                 // Loops that index registers are written out as well, and of a single group only the lane is not known.
                 let group = i64::from(lanes) * i64::from(copies);
                 let is_one_group = inner.extent.as_int().is_some_and(|extent| extent <= group);
@@ -144,11 +144,11 @@ impl Placer<'_> {
                 self.facts.declare_index(inner.var, inner.extent);
                 self.block(&mut inner.body, Some(inner.var));
             }
-            LoopKind::For
-            | LoopKind::Pipeline { .. }
-            | LoopKind::Level(_)
-            | LoopKind::Chain
-            | LoopKind::Vector { .. } => {
+            KernelLoopKind::For
+            | KernelLoopKind::Pipeline { .. }
+            | KernelLoopKind::Level(_)
+            | KernelLoopKind::Chain
+            | KernelLoopKind::Vector { .. } => {
                 self.facts.declare_index(inner.var, inner.extent);
                 self.around.push(Axis { var: inner.var, extent: inner.extent });
                 if inner.extent.is_one() {
@@ -166,7 +166,8 @@ impl Placer<'_> {
         let mut found = false;
         visit(&inner.body, &mut |stmt| {
             found |= stmt.accesses().any(|(mem, index)| {
-                self.kernel.mems[mem].space == Space::Register && index.iter().any(|at| at.has_sym(inner.var))
+                self.kernel.mems[mem].space == MemorySpace::Register
+                    && index.iter().any(|at| at.has_sym(inner.var))
             });
         });
         found

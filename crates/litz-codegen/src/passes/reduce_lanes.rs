@@ -15,7 +15,7 @@
 
 use super::Pass;
 use litz_ir::kernel::{
-    Act, Dot, Kernel, LaneReduction, Loop, LoopKind, Mem, MemData, Op, Space, Stmt, visit,
+    Act, Dot, Kernel, KernelLoopKind, LaneReduction, Loop, Mem, MemData, MemorySpace, Op, Stmt, visit,
 };
 use litz_ir::loops::Axis;
 use litz_ir::target::Target;
@@ -129,10 +129,10 @@ impl Reducer<'_> {
         let (mut out, mut moved) = (Vec::with_capacity(stmts.len()), Around::default());
         for (at, mut stmt) in std::mem::take(stmts).into_iter().enumerate() {
             let own = if let Stmt::Loop(inner) = &mut stmt
-                && matches!(inner.kind, LoopKind::Vector { lanes: 2.., .. })
+                && matches!(inner.kind, KernelLoopKind::Vector { lanes: 2.., .. })
             {
                 self.vector_loop(inner)
-            } else if let Stmt::Loop(Loop { kind: LoopKind::For, var, extent, body }) = &mut stmt {
+            } else if let Stmt::Loop(Loop { kind: KernelLoopKind::For, var, extent, body }) = &mut stmt {
                 self.block(body, Some((*var, *extent)))
             } else {
                 stmt.blocks_mut().into_iter().for_each(|block| drop(self.block(block, None)));
@@ -162,7 +162,7 @@ impl Reducer<'_> {
 
     /// Gives the lanes of a loop accumulators; what starts them, and what combines them afterwards.
     fn vector_loop(&mut self, inner: &mut Loop) -> Around {
-        let LoopKind::Vector { lanes, copies, interleaved, lane: None } = inner.kind else {
+        let KernelLoopKind::Vector { lanes, copies, interleaved, lane: None } = inner.kind else {
             return Default::default();
         };
         let shared = shared(self.kernel, inner);
@@ -196,7 +196,7 @@ impl Reducer<'_> {
                     guard: Vec::new(),
                     atomic: false,
                 });
-                let (kind, extent) = (LoopKind::vector(lanes, 1), Expr::int(in_flight));
+                let (kind, extent) = (KernelLoopKind::vector(lanes, 1), Expr::int(in_flight));
                 let all = Stmt::Loop(Loop { kind, var: lane, extent, body: vec![start, store] });
                 before.push(written_out(&part.shared.over, all));
             }
@@ -214,7 +214,7 @@ impl Reducer<'_> {
             };
             after.push(written_out(&over, Stmt::Act(Act::Lanes(reduction))));
         }
-        inner.kind = LoopKind::Vector { lanes, copies, interleaved, lane: Some(lane) };
+        inner.kind = KernelLoopKind::Vector { lanes, copies, interleaved, lane: Some(lane) };
         redirect(&mut inner.body, &parts, lane);
         Around { before, after, into, vectors }
     }
@@ -244,7 +244,7 @@ impl Reducer<'_> {
         while self.kernel.mems.values().any(|data| data.name == name) {
             name.push('_');
         }
-        self.kernel.mems.push(MemData::flat(name, dtype, extent, Space::Register))
+        self.kernel.mems.push(MemData::flat(name, dtype, extent, MemorySpace::Register))
     }
 }
 
@@ -290,7 +290,7 @@ impl Search<'_> {
                 None => kept.extend(stmt.stored().map(|(mem, _)| mem)),
             }
             let depth = self.around.len();
-            if let Stmt::Loop(Loop { kind: LoopKind::Unroll, var, extent, .. }) = stmt
+            if let Stmt::Loop(Loop { kind: KernelLoopKind::Unroll, var, extent, .. }) = stmt
                 && extent.as_int().is_some()
             {
                 self.around.push(Axis { var: *var, extent: *extent });
@@ -361,6 +361,11 @@ fn redirect(stmts: &mut [Stmt], parts: &[Parts], lane: Sym) {
 /// A statement in loops that are written out.
 fn written_out(over: &[Axis], stmt: Stmt) -> Stmt {
     over.iter().rev().fold(stmt, |stmt, axis| {
-        Stmt::Loop(Loop { kind: LoopKind::Unroll, var: axis.var, extent: axis.extent, body: vec![stmt] })
+        Stmt::Loop(Loop {
+            kind: KernelLoopKind::Unroll,
+            var: axis.var,
+            extent: axis.extent,
+            body: vec![stmt],
+        })
     })
 }

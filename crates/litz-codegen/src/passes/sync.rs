@@ -17,7 +17,8 @@ use super::Pass;
 use litz_ir::Diag;
 use litz_ir::ids::Table;
 use litz_ir::kernel::{
-    Act, Blocks, Filling, Kernel, Loop, LoopKind, Mem, Op, Ring, RingData, Space, Stmt, Sync, Warps, visit,
+    Act, Blocks, Filling, Kernel, KernelLoopKind, Loop, Mem, MemorySpace, Op, Ring, RingData, Stmt, Sync,
+    Warps, visit,
 };
 use litz_ir::target::{Gpu, Level, Target, Team};
 use litz_sym::{Expr, Rel, Sym};
@@ -33,7 +34,7 @@ fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
     let shared: Vec<Mem> =
         kernel.mems.iter().filter(|(_, data)| data.space.is_shared()).map(|mem| mem.0).collect();
     let fixed = kernel.sizes.iter().copied().chain(kernel.grid.iter().map(|axis| axis.var)).collect();
-    let is_blocks_own = |mem: &Mem| kernel.mems[*mem].space == Space::Shared;
+    let is_blocks_own = |mem: &Mem| kernel.mems[*mem].space == MemorySpace::Shared;
     let between = shared.iter().copied().filter(|mem| !is_blocks_own(mem)).collect();
     let mut buffers = HashSet::new();
     visit(&kernel.body, &mut |stmt| {
@@ -234,7 +235,7 @@ impl Barriers {
                         && let Some(level) = kind.level().filter(|level| level.has_threads())
                     {
                         let mut inner = std::mem::take(body);
-                        if *kind == LoopKind::Chain {
+                        if *kind == KernelLoopKind::Chain {
                             self.take_turns(*var, &mut inner);
                         }
                         *body = self.block(inner, Sync::Barrier(level), Vec::new()).0;

@@ -19,7 +19,7 @@
 use super::{Pass, clean};
 use litz_ir::ids::Id;
 use litz_ir::kernel::{
-    Act, Kernel, Loop, LoopKind, MemData, Op, Part, PartMut, Space, Stmt, Val, visit, visit_mut,
+    Act, Kernel, KernelLoopKind, Loop, MemData, MemorySpace, Op, Part, PartMut, Stmt, Val, visit, visit_mut,
 };
 use litz_ir::loops::Axis;
 use litz_ir::target::Target;
@@ -51,7 +51,7 @@ fn block(kernel: &mut Kernel, stmts: &mut Vec<Stmt>, lanes: u32) {
     let mut out = Vec::with_capacity(stmts.len());
     for mut stmt in std::mem::take(stmts) {
         if let Stmt::Loop(inner) = &mut stmt
-            && matches!(inner.kind, LoopKind::Vector { lanes: n, .. } if n == lanes)
+            && matches!(inner.kind, KernelLoopKind::Vector { lanes: n, .. } if n == lanes)
         {
             out.extend(tables(kernel, inner, lanes));
         } else {
@@ -66,7 +66,7 @@ fn block(kernel: &mut Kernel, stmts: &mut Vec<Stmt>, lanes: u32) {
 struct Defined {
     op: Op,
     /// Loops inside of the vector loop around it.
-    around: Vec<(LoopKind, Axis)>,
+    around: Vec<(KernelLoopKind, Axis)>,
 }
 
 /// Looks up what factors of sums are made of in a vector loop; returns what fills the tables.
@@ -97,7 +97,7 @@ fn tables(kernel: &mut Kernel, inner: &mut Loop, lanes: u32) -> Vec<Stmt> {
 }
 
 /// Collects the values of a loop that are defined once for each time that it runs, whatever holds.
-fn define(stmts: &[Stmt], around: &mut Vec<(LoopKind, Axis)>, values: &mut BTreeMap<Val, Defined>) {
+fn define(stmts: &[Stmt], around: &mut Vec<(KernelLoopKind, Axis)>, values: &mut BTreeMap<Val, Defined>) {
     for stmt in stmts {
         match stmt {
             Stmt::Act(Act::Let { val, op }) => {
@@ -146,19 +146,19 @@ impl Table {
         })?;
         let made_of = parts(values, value, Some(integer));
         let is_entry = |val: &Val| match &values[val].op {
-            Op::Load { mem, guard, .. } => guard.is_empty() && kernel.mems[*mem].space == Space::Read,
+            Op::Load { mem, guard, .. } => guard.is_empty() && kernel.mems[*mem].space == MemorySpace::Read,
             Op::Const(_) | Op::Index(_) | Op::Call(..) | Op::Cast(_) | Op::Round(..) | Op::Bitcast(_) => true,
             Op::Cond(_) | Op::Transposed { .. } | Op::Lookup { .. } => false,
         };
         let is_operation = |val: &&Val| matches!(values[val].op, Op::Call(..) | Op::Cast(_) | Op::Round(..));
         let around = &values[&value].around;
         let used: BTreeSet<Sym> = made_of.iter().flat_map(|val| syms(values, *val)).collect();
-        let lane = if let LoopKind::Vector { lane, .. } = inner.kind { lane } else { None };
+        let lane = if let KernelLoopKind::Vector { lane, .. } = inner.kind { lane } else { None };
         let mut vectors = inner.extent.as_int().map_or(LEAST_VECTORS, |n| n.div_euclid(i64::from(lanes)));
         let mut over = Vec::new();
         for (kind, axis) in around {
             match (used.contains(&axis.var), kind, axis.extent.as_int()) {
-                (true, LoopKind::Unroll, Some(_)) => over.push(*axis),
+                (true, KernelLoopKind::Unroll, Some(_)) => over.push(*axis),
                 (true, ..) => return None,
                 (false, _, extent) => vectors = vectors.saturating_mul(extent.unwrap_or(1)),
             }
@@ -185,7 +185,7 @@ impl Table {
             name.push('_');
         }
         let extent = self.over.iter().fold(Expr::int(lanes), |extent, axis| extent * axis.extent);
-        let mem = kernel.mems.push(MemData::flat(name, Dtype::F32, extent, Space::Register));
+        let mem = kernel.mems.push(MemData::flat(name, Dtype::F32, extent, MemorySpace::Register));
         let entry = Sym::new(&format!("{}_entry", inner.var.name()));
         let mut body = Vec::new();
         let mut define = |kernel: &mut Kernel, ty, op| {
@@ -215,9 +215,15 @@ impl Table {
             guard: Vec::new(),
             atomic: false,
         }));
-        let all = Loop { kind: LoopKind::vector(self.lanes, 1), var: entry, extent: Expr::int(lanes), body };
+        let all =
+            Loop { kind: KernelLoopKind::vector(self.lanes, 1), var: entry, extent: Expr::int(lanes), body };
         self.over.iter().rev().fold(Stmt::Loop(all), |stmt, axis| {
-            Stmt::Loop(Loop { kind: LoopKind::Unroll, var: axis.var, extent: axis.extent, body: vec![stmt] })
+            Stmt::Loop(Loop {
+                kind: KernelLoopKind::Unroll,
+                var: axis.var,
+                extent: axis.extent,
+                body: vec![stmt],
+            })
         })
     }
 }

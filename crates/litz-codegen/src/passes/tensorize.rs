@@ -13,8 +13,8 @@
 
 use super::Pass;
 use litz_ir::kernel::{
-    Act, Dot, Element, Kernel, Loop, LoopKind, Matrix, MatrixProduct, Mem, Op, Space, Stmt, Val, position,
-    visit,
+    Act, Dot, Element, Kernel, KernelLoopKind, Loop, Matrix, MatrixProduct, Mem, MemorySpace, Op, Stmt, Val,
+    position, visit,
 };
 use litz_ir::loops::Axis;
 use litz_ir::target::{Instruction, Level, Target};
@@ -30,7 +30,9 @@ pub const PASS: Pass = Pass { name: "tensorize", run };
 /// `no-instruction`, saying which loop fits none, and why.
 fn run(kernel: &mut Kernel, target: &Target) -> Result<(), Diag> {
     let mut has_some = false;
-    visit(&kernel.body, &mut |stmt| has_some |= matches!(stmt, Stmt::Loop(Loop { kind: LoopKind::Mma, .. })));
+    visit(&kernel.body, &mut |stmt| {
+        has_some |= matches!(stmt, Stmt::Loop(Loop { kind: KernelLoopKind::Mma, .. }))
+    });
     if !has_some {
         return Ok(());
     }
@@ -84,7 +86,7 @@ impl Tensorizer<'_> {
         };
         match (inner.kind, product) {
             (_, Ok(product)) => return Ok(Stmt::Act(Act::MatrixProduct(product))),
-            (LoopKind::Mma, Err(misfit)) => {
+            (KernelLoopKind::Mma, Err(misfit)) => {
                 let dot = if starts_mma(&inner.body) { Err(misfit) } else { self.dot(inner) };
                 let refused = |misfit| {
                     let place = format!("kernel @{}: loop {}", self.kernel.name, inner.var);
@@ -93,17 +95,17 @@ impl Tensorizer<'_> {
                 return dot.map(|dot| Stmt::Act(Act::Dot(dot))).map_err(refused);
             }
             (
-                LoopKind::For
-                | LoopKind::Unroll
-                | LoopKind::Pipeline { .. }
-                | LoopKind::Level(_)
-                | LoopKind::Chain
-                | LoopKind::Vector { .. },
+                KernelLoopKind::For
+                | KernelLoopKind::Unroll
+                | KernelLoopKind::Pipeline { .. }
+                | KernelLoopKind::Level(_)
+                | KernelLoopKind::Chain
+                | KernelLoopKind::Vector { .. },
                 Err(_),
             ) => {}
         }
         let around = self.is_in_vector;
-        self.is_in_vector |= matches!(inner.kind, LoopKind::Vector { .. });
+        self.is_in_vector |= matches!(inner.kind, KernelLoopKind::Vector { .. });
         self.facts.declare_index(inner.var, inner.extent);
         inner.body = self.block(std::mem::take(&mut inner.body))?;
         self.is_in_vector = around;
@@ -113,11 +115,11 @@ impl Tensorizer<'_> {
     /// A nest that sets sums: its innermost loop as a vector, the others one after the other.
     fn filled(&self, fill: Fill) -> Stmt {
         let lanes = self.target.width(Level::Lane).max(1);
-        let mut kind = if self.is_in_vector { LoopKind::For } else { LoopKind::vector(lanes, 1) };
+        let mut kind = if self.is_in_vector { KernelLoopKind::For } else { KernelLoopKind::vector(lanes, 1) };
         let mut body = fill.body;
         for Axis { var, extent } in fill.extents.into_iter().rev() {
             body = vec![Stmt::Loop(Loop { kind, var, extent, body })];
-            kind = LoopKind::For;
+            kind = KernelLoopKind::For;
         }
         body.remove(0)
     }
@@ -256,14 +258,14 @@ impl Tensorizer<'_> {
         while let [Stmt::Loop(Loop { kind, var, extent, body: inner })] = body {
             let axis = Axis { var: *var, extent: *extent };
             match kind {
-                LoopKind::For if units.is_empty() => over.push(axis),
-                LoopKind::Mma => units.push(axis),
-                LoopKind::For
-                | LoopKind::Unroll
-                | LoopKind::Pipeline { .. }
-                | LoopKind::Level(_)
-                | LoopKind::Chain
-                | LoopKind::Vector { .. } => {
+                KernelLoopKind::For if units.is_empty() => over.push(axis),
+                KernelLoopKind::Mma => units.push(axis),
+                KernelLoopKind::For
+                | KernelLoopKind::Unroll
+                | KernelLoopKind::Pipeline { .. }
+                | KernelLoopKind::Level(_)
+                | KernelLoopKind::Chain
+                | KernelLoopKind::Vector { .. } => {
                     return Err("it is no product of matrices".into());
                 }
             }
@@ -275,7 +277,7 @@ impl Tensorizer<'_> {
         };
         let Products { factors: [a, b], mem, index, types } = self.products(body)?;
         // The instructions load whole tiles by address: registers have none, and a guard would have to hold for each element.
-        let is_in_registers = |mem: &Mem| self.kernel.mems[*mem].space == Space::Register;
+        let is_in_registers = |mem: &Mem| self.kernel.mems[*mem].space == MemorySpace::Register;
         if [mem, a.mem, b.mem].iter().any(is_in_registers) || !a.guard.is_empty() || !b.guard.is_empty() {
             return Err("matrices are in memory, and whole".into());
         }
@@ -355,7 +357,7 @@ fn is_zero(number: &Scalar) -> bool {
 
 /// Whether a body is an `mma` loop.
 fn starts_mma(body: &[Stmt]) -> bool {
-    matches!(body, [Stmt::Loop(Loop { kind: LoopKind::Mma, .. })])
+    matches!(body, [Stmt::Loop(Loop { kind: KernelLoopKind::Mma, .. })])
 }
 
 /// A nest of `mma` loops that sets elements to a constant.
@@ -368,7 +370,7 @@ impl Fill {
     fn of(stmt: &Stmt) -> Option<Fill> {
         let mut extents = Vec::new();
         let mut body = std::slice::from_ref(stmt);
-        while let [Stmt::Loop(Loop { kind: LoopKind::Mma, var, extent, body: inner })] = body {
+        while let [Stmt::Loop(Loop { kind: KernelLoopKind::Mma, var, extent, body: inner })] = body {
             extents.push(Axis { var: *var, extent: *extent });
             body = inner;
         }

@@ -1,7 +1,7 @@
 //! Prints statements: loops, branches, definitions and binds.
 
 use litz_ir::Dtype;
-use litz_ir::kernel::{Act, Loop, LoopKind, Mem, Op, Stmt, Val, position, visit};
+use litz_ir::kernel::{Act, KernelLoopKind, Loop, Mem, Op, Stmt, Val, position, visit};
 use litz_sym::{Expr, Rel, Sym};
 
 use super::block::{ScopeKind, Value};
@@ -63,7 +63,7 @@ impl Emitter<'_> {
     fn run_loop(&mut self, inner: &Loop) -> Result<(), EmitError> {
         let extent = self.resolve(inner.extent);
         match inner.kind {
-            LoopKind::Unroll => {
+            KernelLoopKind::Unroll => {
                 let Some(count) = extent.as_int() else {
                     return Err(EmitError::malformed(format!("unrolled loop over {extent}")));
                 };
@@ -83,27 +83,29 @@ impl Emitter<'_> {
                 self.syms.remove(&inner.var);
                 Ok(())
             }
-            LoopKind::Vector { lanes, copies, interleaved, .. } if lanes > 1 && self.lanes.is_none() => {
+            KernelLoopKind::Vector { lanes, copies, interleaved, .. }
+                if lanes > 1 && self.lanes.is_none() =>
+            {
                 if !lanes.is_power_of_two() {
                     return Err(EmitError::unsupported(format!("{lanes} lanes: not a power of two")));
                 }
                 self.vector_loop(inner, extent, [lanes, copies.max(1)], interleaved)
             }
-            LoopKind::Level(_) | LoopKind::Chain => Err(EmitError::unsupported(format!(
+            KernelLoopKind::Level(_) | KernelLoopKind::Chain => Err(EmitError::unsupported(format!(
                 "loop {} over level `{}`",
                 inner.var,
                 inner.kind.keyword()
             ))),
-            LoopKind::Pipeline { .. } => {
+            KernelLoopKind::Pipeline { .. } => {
                 Err(EmitError::malformed(format!("no pass started the copies of loop {}", inner.var)))
             }
-            LoopKind::Mma => {
+            KernelLoopKind::Mma => {
                 Err(EmitError::malformed(format!("no pass made loop {} an instruction", inner.var)))
             }
-            LoopKind::Vector { lane: Some(lane), .. } => {
+            KernelLoopKind::Vector { lane: Some(lane), .. } => {
                 Err(EmitError::unsupported(format!("loop {} has no lanes that `{lane}` counts", inner.var)))
             }
-            LoopKind::For | LoopKind::Vector { .. } => {
+            KernelLoopKind::For | KernelLoopKind::Vector { .. } => {
                 if self.lanes.is_some() && !matches!(self.access(extent), Access::Uniform(_)) {
                     return Err(EmitError::unsupported(format!(
                         "loop {} ends elsewhere in each lane of a vector loop",

@@ -1,6 +1,6 @@
 //! Prints loads and stores: plain, masked, gathered and scattered.
 
-use litz_ir::kernel::{Mem, Space, Val};
+use litz_ir::kernel::{Mem, MemorySpace, Val};
 use litz_ir::{ReduceOp, Scalar};
 use litz_sym::{Expr, Rel};
 
@@ -340,7 +340,8 @@ impl Emitter<'_> {
         }
         let value = self.narrow(value, self.mems[mem].dtype);
         let data = &self.kernel.mems[mem];
-        let is_shared = data.space == Space::Scratch && matches!(self.access(index), Access::Uniform(_));
+        let is_shared =
+            data.space == MemorySpace::Scratch && matches!(self.access(index), Access::Uniform(_));
         let runs_lanes = |lanes: &Lanes| self.facts.bounds(Expr::sym(lanes.var)).hi > 0;
         if is_shared && self.lanes.as_ref().is_some_and(runs_lanes) {
             // Lanes run together: what one adds to an element of its own would be in the way of the next one.

@@ -41,7 +41,7 @@ use std::rc::Rc;
 
 use litz_ir::Dtype;
 use litz_ir::ids::Table;
-use litz_ir::kernel::{Kernel, Mem, Part, Space, Stmt, Val, visit};
+use litz_ir::kernel::{Kernel, Mem, MemorySpace, Part, Stmt, Val, visit};
 use litz_sym::{Expr, Facts, Sym};
 
 use crate::llvm::CpuTarget;
@@ -287,11 +287,11 @@ impl Emitter<'_> {
         for (mem, data) in self.kernel.mems.iter() {
             let prim = ty::memory_type(data.dtype)?;
             let base = match (data.space, forms[&mem]) {
-                (Space::Read | Space::Number | Space::Write | Space::Update, _) => {
+                (MemorySpace::Read | MemorySpace::Number | MemorySpace::Write | MemorySpace::Update, _) => {
                     self.load_argument(Ty::PTR, args, mem.0 as usize)
                 }
-                (Space::Register, Form::Slots { .. }) => self.b.poison(Ty::PTR),
-                (Space::Register, Form::Memory) => {
+                (MemorySpace::Register, Form::Slots { .. }) => self.b.poison(Ty::PTR),
+                (MemorySpace::Register, Form::Memory) => {
                     let Some(extent) = data.span().as_int() else {
                         return Err(EmitError::malformed(format!(
                             "register `{}` has no constant extent",
@@ -300,13 +300,13 @@ impl Emitter<'_> {
                     };
                     self.b.alloca(&format!("[{extent} x {}], align 64", Ty::scalar(prim)))
                 }
-                (Space::Own | Space::Shared | Space::Cluster | Space::Global, _) => {
+                (MemorySpace::Own | MemorySpace::Shared | MemorySpace::Cluster | MemorySpace::Global, _) => {
                     return Err(EmitError::unsupported(format!(
                         "`{}` is memory of a GPU's threads",
                         data.name
                     )));
                 }
-                (Space::Scratch, _) => {
+                (MemorySpace::Scratch, _) => {
                     let offset = self.scalar(offsets[&mem])?;
                     self.advance(Ty::scalar(Prim::I8), scratch, &offset)
                 }

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use litz_ir::kernel::{Kernel, Loop, LoopKind, Mem, Space, Stmt, Val, position, visit};
+use litz_ir::kernel::{Kernel, KernelLoopKind, Loop, Mem, MemorySpace, Stmt, Val, position, visit};
 use litz_sym::{Expr, Sym};
 
 use super::block::{Slot, Value};
@@ -23,7 +23,7 @@ pub(super) fn forms(kernel: &Kernel) -> HashMap<Mem, Form> {
         .mems
         .iter()
         .map(|(mem, data)| {
-            let is_register = data.space == Space::Register;
+            let is_register = data.space == MemorySpace::Register;
             (mem, if is_register { Form::Slots { width: 1 } } else { Form::Memory })
         })
         .collect();
@@ -69,24 +69,24 @@ impl Scan<'_> {
 
     fn inner(&mut self, inner: &Loop) {
         match inner.kind {
-            LoopKind::Vector { lanes, lane, .. } if lanes > 1 && self.vector.is_none() => {
+            KernelLoopKind::Vector { lanes, lane, .. } if lanes > 1 && self.vector.is_none() => {
                 let is_short =
                     inner.extent.as_int().is_some_and(|extent| extent <= GROUP_LIMIT * i64::from(lanes));
                 self.vector = Some(Vector { var: inner.var, lane, lanes, is_short });
                 self.body(&inner.body);
                 self.vector = None;
             }
-            LoopKind::Unroll => {
+            KernelLoopKind::Unroll => {
                 self.unrolled.push(inner.var);
                 self.body(&inner.body);
                 self.unrolled.pop();
             }
-            LoopKind::For
-            | LoopKind::Vector { .. }
-            | LoopKind::Pipeline { .. }
-            | LoopKind::Level(_)
-            | LoopKind::Chain
-            | LoopKind::Mma => self.body(&inner.body),
+            KernelLoopKind::For
+            | KernelLoopKind::Vector { .. }
+            | KernelLoopKind::Pipeline { .. }
+            | KernelLoopKind::Level(_)
+            | KernelLoopKind::Chain
+            | KernelLoopKind::Mma => self.body(&inner.body),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Prints vector loops: whole groups of lanes, several at a time where there are accumulators, and one masked group for
 //! the remainder.
 
-use litz_ir::kernel::{Loop, LoopKind, visit};
+use litz_ir::kernel::{KernelLoopKind, Loop, visit};
 use litz_sym::{Expr, Range, Sym};
 
 use super::block::Value;
@@ -140,7 +140,7 @@ impl Emitter<'_> {
     fn group(&mut self, inner: &Loop, mut lanes: Lanes) -> Result<(), EmitError> {
         lanes.first = self.resolve(lanes.first);
         let private = lanes.private.clone();
-        let lane = if let LoopKind::Vector { lane, .. } = inner.kind { lane } else { None };
+        let lane = if let KernelLoopKind::Vector { lane, .. } = inner.kind { lane } else { None };
         if let Some(lane) = lane {
             let first = i64::from(lanes.copy) * i64::from(lanes.count);
             self.syms.insert(lane, Bound::Shifted(Expr::sym(inner.var) - lanes.first + first));

@@ -5,7 +5,7 @@ use litz_codegen::passes;
 use litz_cpu::CpuBackend;
 use litz_cpu::emit::emit_module;
 use litz_cpu::llvm::{CpuTarget, Isa, compile};
-use litz_ir::kernel::{Act, Kernel, Loop, LoopKind, Mem, MemData, Op, Space, Stmt, Val};
+use litz_ir::kernel::{Act, Kernel, KernelLoopKind, Loop, Mem, MemData, MemorySpace, Op, Stmt, Val};
 use litz_ir::loops::Axis;
 use litz_ir::{Diag, Dtype, ReduceOp, Scalar, ScalarOp};
 use litz_runtime::object::LoadedObject;
@@ -37,26 +37,26 @@ impl Build {
         self.kernel.sizes.push(sym);
     }
 
-    fn mem(&mut self, name: &str, dtype: Dtype, extent: &str, space: Space) -> Mem {
+    fn mem(&mut self, name: &str, dtype: Dtype, extent: &str, space: MemorySpace) -> Mem {
         self.kernel.mems.push(MemData::flat(name, dtype, e(extent), space))
     }
 
     pub fn read(&mut self, name: &str, dtype: Dtype, extent: &str) -> Mem {
         self.kernel.params += 1;
-        self.mem(name, dtype, extent, Space::Read)
+        self.mem(name, dtype, extent, MemorySpace::Read)
     }
 
     pub fn write(&mut self, name: &str, dtype: Dtype, extent: &str) -> Mem {
         self.kernel.params += 1;
-        self.mem(name, dtype, extent, Space::Write)
+        self.mem(name, dtype, extent, MemorySpace::Write)
     }
 
     pub fn register(&mut self, name: &str, dtype: Dtype, extent: &str) -> Mem {
-        self.mem(name, dtype, extent, Space::Register)
+        self.mem(name, dtype, extent, MemorySpace::Register)
     }
 
     pub fn scratch(&mut self, name: &str, dtype: Dtype, extent: &str) -> Mem {
-        self.mem(name, dtype, extent, Space::Scratch)
+        self.mem(name, dtype, extent, MemorySpace::Scratch)
     }
 
     pub fn grid(&mut self, name: &str, extent: &str) {
@@ -73,21 +73,21 @@ impl Build {
         self.blocks.pop().expect("a block is open")
     }
 
-    fn run_loop(&mut self, kind: LoopKind, var: &str, extent: &str, body: impl FnOnce(&mut Build)) {
+    fn run_loop(&mut self, kind: KernelLoopKind, var: &str, extent: &str, body: impl FnOnce(&mut Build)) {
         let body = self.inside(body);
         self.push(Stmt::Loop(Loop { kind, var: Sym::new(var), extent: e(extent), body }));
     }
 
     pub fn each(&mut self, var: &str, extent: &str, body: impl FnOnce(&mut Build)) {
-        self.run_loop(LoopKind::For, var, extent, body);
+        self.run_loop(KernelLoopKind::For, var, extent, body);
     }
 
     pub fn mma(&mut self, var: &str, extent: &str, body: impl FnOnce(&mut Build)) {
-        self.run_loop(LoopKind::Mma, var, extent, body);
+        self.run_loop(KernelLoopKind::Mma, var, extent, body);
     }
 
     pub fn unroll(&mut self, var: &str, extent: &str, body: impl FnOnce(&mut Build)) {
-        self.run_loop(LoopKind::Unroll, var, extent, body);
+        self.run_loop(KernelLoopKind::Unroll, var, extent, body);
     }
 
     pub fn vector(
@@ -97,7 +97,7 @@ impl Build {
         [lanes, copies]: [u32; 2],
         body: impl FnOnce(&mut Build),
     ) {
-        self.run_loop(LoopKind::vector(lanes, copies), var, extent, body);
+        self.run_loop(KernelLoopKind::vector(lanes, copies), var, extent, body);
     }
 
     pub fn branch(&mut self, cond: &str, then: impl FnOnce(&mut Build), other: impl FnOnce(&mut Build)) {

@@ -27,7 +27,7 @@ pub enum Stmt {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Loop {
     /// How it runs.
-    pub kind: LoopKind,
+    pub kind: KernelLoopKind,
     /// Index variable.
     pub var: Sym,
     /// Number of iterations.
@@ -38,7 +38,7 @@ pub struct Loop {
 
 /// How a loop runs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum LoopKind {
+pub enum KernelLoopKind {
     /// One iteration after another.
     For,
     /// As `For`, written out; constant extent.
@@ -72,17 +72,17 @@ pub enum LoopKind {
     Mma,
 }
 
-impl LoopKind {
+impl KernelLoopKind {
     /// Those that run its iterations, if it is over a level.
     pub fn team(self) -> Option<Team> {
         match self {
-            LoopKind::Level(team) => Some(team),
-            LoopKind::Chain => Some(Level::Block.into()),
-            LoopKind::For
-            | LoopKind::Unroll
-            | LoopKind::Vector { .. }
-            | LoopKind::Pipeline { .. }
-            | LoopKind::Mma => None,
+            KernelLoopKind::Level(team) => Some(team),
+            KernelLoopKind::Chain => Some(Level::Block.into()),
+            KernelLoopKind::For
+            | KernelLoopKind::Unroll
+            | KernelLoopKind::Vector { .. }
+            | KernelLoopKind::Pipeline { .. }
+            | KernelLoopKind::Mma => None,
         }
     }
 
@@ -92,8 +92,8 @@ impl LoopKind {
     }
 
     /// A vector loop of so many lanes, whose groups in flight run one after the other.
-    pub fn vector(lanes: u32, copies: u32) -> LoopKind {
-        LoopKind::Vector { lanes, copies, interleaved: false, lane: None }
+    pub fn vector(lanes: u32, copies: u32) -> KernelLoopKind {
+        KernelLoopKind::Vector { lanes, copies, interleaved: false, lane: None }
     }
 }
 
@@ -145,7 +145,7 @@ impl Stmt {
     /// The symbols that it defines itself: variables of loops, and of products; indices that are bound; buffers that are acquired.
     pub fn defined(&self) -> Vec<Sym> {
         match self {
-            Stmt::Loop(Loop { kind: LoopKind::Vector { lane: Some(lane), .. }, var, .. }) => {
+            Stmt::Loop(Loop { kind: KernelLoopKind::Vector { lane: Some(lane), .. }, var, .. }) => {
                 vec![*var, *lane]
             }
             Stmt::Loop(inner) => vec![inner.var],

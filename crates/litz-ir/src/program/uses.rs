@@ -7,7 +7,7 @@ use litz_sym::Rel;
 use super::{Program, ProgramStep, Queue, Slot};
 use crate::call::CallResult;
 use crate::graph::Device;
-use crate::kernel::{Kernel, Space};
+use crate::kernel::{Kernel, MemorySpace};
 
 /// For each kernel, by name, which of its parameters it writes.
 pub type KernelWrites<'a> = HashMap<&'a str, Vec<bool>>;
@@ -20,7 +20,7 @@ pub fn writes_of(kernels: &[Kernel]) -> KernelWrites<'_> {
 /// Which of its parameters a kernel writes.
 pub fn writes(kernel: &Kernel) -> Vec<bool> {
     let params = kernel.mems.values().take(kernel.params);
-    params.map(|mem| matches!(mem.space, Space::Write | Space::Update)).collect()
+    params.map(|mem| matches!(mem.space, MemorySpace::Write | MemorySpace::Update)).collect()
 }
 
 /// That a step uses a slot.

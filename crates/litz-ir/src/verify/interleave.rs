@@ -1,6 +1,6 @@
 //! Decides whether the unrolled copies of a vector loop's body may be interleaved, and says what prevents it.
 
-use crate::kernel::{Act, Kernel, Loop, LoopKind, Mem, Space, Stmt};
+use crate::kernel::{Act, Kernel, KernelLoopKind, Loop, Mem, MemorySpace, Stmt};
 use litz_sym::{Expr, Sym};
 
 /// Says what prevents copies from being interleaved, if anything does.
@@ -37,17 +37,17 @@ fn meeting(kernel: &Kernel, inner: &Loop, mem: Mem, index: &[Expr]) -> Option<St
     let stride =
         |var: Sym| place.linear(var).and_then(|(stride, _)| stride.as_int()).filter(|&stride| stride != 0);
     let (lane, in_flight) = match inner.kind {
-        LoopKind::Vector { lanes, copies, lane, .. } => (lane, i64::from(lanes) * i64::from(copies)),
-        LoopKind::For
-        | LoopKind::Unroll
-        | LoopKind::Level(_)
-        | LoopKind::Chain
-        | LoopKind::Pipeline { .. }
-        | LoopKind::Mma => (None, 1),
+        KernelLoopKind::Vector { lanes, copies, lane, .. } => (lane, i64::from(lanes) * i64::from(copies)),
+        KernelLoopKind::For
+        | KernelLoopKind::Unroll
+        | KernelLoopKind::Level(_)
+        | KernelLoopKind::Chain
+        | KernelLoopKind::Pipeline { .. }
+        | KernelLoopKind::Mma => (None, 1),
     };
     let (stride, extent) = match (stride(inner.var), lane.and_then(stride)) {
         // Registers that the loop's own variable indexes are those of a loop that is written out.
-        (Some(stride), None) if data.space != Space::Register => (stride, inner.extent.as_int()),
+        (Some(stride), None) if data.space != MemorySpace::Register => (stride, inner.extent.as_int()),
         (None, Some(stride)) if !place.has_sym(inner.var) => (stride, Some(in_flight)),
         (Some(_), Some(_) | None) | (None, Some(_) | None) => {
             return Some(format!("an element of `{}` is not known to be that of one iteration", data.name));

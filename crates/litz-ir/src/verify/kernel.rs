@@ -10,8 +10,8 @@ use crate::diag::Diags;
 use crate::dtype::{Dtype, Kind};
 use crate::ids::Id;
 use crate::kernel::{
-    Act, Blocks, Filling, Kernel, LaneReduction, Loop, LoopKind, Mem, MemData, Op, Ring, RingData, Space,
-    Stmt, Sync, Val, Warps, visit,
+    Act, Blocks, Filling, Kernel, KernelLoopKind, LaneReduction, Loop, Mem, MemData, MemorySpace, Op, Ring,
+    RingData, Stmt, Sync, Val, Warps, visit,
 };
 use crate::scalar::ReduceOp;
 use crate::target::{Gpu, Level};
@@ -62,7 +62,7 @@ struct Verifier<'a> {
     kernel: &'a Kernel,
     vals: Vec<State>,
     /// Kinds of the loops around.
-    loops: HashMap<Sym, LoopKind>,
+    loops: HashMap<Sym, KernelLoopKind>,
     /// The levels whose loops are around, outermost first.
     around: Vec<Level>,
     /// What runs statements that no loop over a level is around: all blocks of a grid point, or one.
@@ -106,15 +106,15 @@ impl Verifier<'_> {
         if let Some(swizzle) = data.swizzle {
             let message = format_args!("`{name}`: {} of {} elements are no units", swizzle.unit, swizzle.row);
             self.report.check(swizzle.units(data.dtype.size()).is_some(), "wrong-layout", message);
-            let is_banked = matches!(data.space, Space::Shared | Space::Cluster);
+            let is_banked = matches!(data.space, MemorySpace::Shared | MemorySpace::Cluster);
             let message = format_args!("`{name}`: {} memory has no banks", data.space.name());
             self.report.check(is_banked, "wrong-layout", message);
         }
-        if data.space == Space::Number {
+        if data.space == MemorySpace::Number {
             let message = format_args!("`{name}`: expected one element of a number");
             self.report.check(data.span().is_one(), "number", message);
         }
-        if matches!(data.space, Space::Register | Space::Own) {
+        if matches!(data.space, MemorySpace::Register | MemorySpace::Own) {
             let message = format_args!("`{name}`: expected a constant extent, found {}", data.span());
             self.report.check(data.span().as_int().is_some(), "symbolic-register", message);
         }
@@ -241,7 +241,7 @@ impl Verifier<'_> {
             Stmt::Act(Act::Lanes(lanes)) => self.lanes(lanes),
             Stmt::Act(Act::Sync(Sync::Commit | Sync::Wait { .. })) => {}
             Stmt::Act(Act::Sync(Sync::Await | Sync::Pass)) => {
-                let is_in_chain = self.loops.values().any(|kind| *kind == LoopKind::Chain);
+                let is_in_chain = self.loops.values().any(|kind| *kind == KernelLoopKind::Chain);
                 self.report.check(is_in_chain, "wrong-turn", "turns are taken in a chain");
             }
             Stmt::Act(Act::Sync(Sync::Barrier(level))) => {
@@ -326,21 +326,21 @@ impl Verifier<'_> {
         let Loop { kind, var, extent, body } = inner;
         self.report.extent(*extent, format_args!("loop {var}"));
         match kind {
-            LoopKind::For | LoopKind::Mma => {}
-            LoopKind::Chain => {
+            KernelLoopKind::For | KernelLoopKind::Mma => {}
+            KernelLoopKind::Chain => {
                 self.level(Level::Block, *var);
                 self.chain_turns(*var, body);
             }
-            LoopKind::Pipeline { buffers } => {
+            KernelLoopKind::Pipeline { buffers } => {
                 let message = format_args!("loop {var}: a pipeline has at least two buffers");
                 self.report.check(*buffers >= 2, "zero-lanes", message);
             }
-            LoopKind::Level(team) => self.level(team.level, *var),
-            LoopKind::Unroll => {
+            KernelLoopKind::Level(team) => self.level(team.level, *var),
+            KernelLoopKind::Unroll => {
                 let message = format_args!("loop {var}: expected a constant extent, found {extent}");
                 self.report.check(extent.as_int().is_some(), "symbolic-unroll", message);
             }
-            LoopKind::Vector { lanes, copies, interleaved, .. } => {
+            KernelLoopKind::Vector { lanes, copies, interleaved, .. } => {
                 let message = format_args!("loop {var}: expected at least one lane and one copy");
                 self.report.check(*lanes > 0 && *copies > 0, "zero-lanes", message);
                 if *interleaved && let Some(obstacle) = interleave::obstacle(self.kernel, inner) {
@@ -349,7 +349,7 @@ impl Verifier<'_> {
             }
         }
         let mark = self.report.enter();
-        let lane = if let LoopKind::Vector { lane, .. } = kind { *lane } else { None };
+        let lane = if let KernelLoopKind::Vector { lane, .. } = kind { *lane } else { None };
         let vars = [Some(*var), lane];
         for &var in vars.iter().flatten() {
             self.report.declare(var);
@@ -425,7 +425,7 @@ impl Verifier<'_> {
     /// Checks that elements of a memory are adjacent and have addresses.
     fn flat(&mut self, mem: Mem, place: &str) {
         let Some(data) = self.kernel.mems.get(mem) else { return };
-        let is_flat = data.is_flat() && data.space != Space::Register;
+        let is_flat = data.is_flat() && data.space != MemorySpace::Register;
         self.report.check(is_flat, "flat-memory", format_args!("{place}: `{}` is no flat memory", data.name));
     }
 
@@ -474,7 +474,8 @@ impl Verifier<'_> {
     /// Checks that an element is in a transpose block of memory that nothing writes.
     fn transposed(&mut self, mem: Mem, index: &[Expr], along: Sym, place: &str) {
         let Some(data) = self.kernel.mems.get(mem) else { return };
-        let is_block = data.space == Space::Read && self.rows.is_transpose_block(data.place(index), along);
+        let is_block =
+            data.space == MemorySpace::Read && self.rows.is_transpose_block(data.place(index), along);
         let message = format_args!(
             "{place}: all iterations of loop {along} together load no square of `{}`",
             data.name
@@ -492,19 +493,22 @@ impl Verifier<'_> {
         let (found, rank) = (index.len(), data.sizes.len());
         let message = format_args!("{place}: {found} coordinates, but `{}` has {rank} dimensions", data.name);
         self.report.check(found == rank, "index-rank", message);
-        if data.space != Space::Register {
+        if data.space != MemorySpace::Register {
             return;
         }
         let (loops, report, is_threaded) = (&self.loops, &mut self.report, !self.around.is_empty());
         let syms = index.iter().flat_map(|at| at.syms());
         syms.for_each(|sym| {
             let is_written_out = match loops.get(&sym) {
-                Some(LoopKind::Unroll | LoopKind::Vector { .. } | LoopKind::Level(_) | LoopKind::Chain) => {
-                    true
-                }
+                Some(
+                    KernelLoopKind::Unroll
+                    | KernelLoopKind::Vector { .. }
+                    | KernelLoopKind::Level(_)
+                    | KernelLoopKind::Chain,
+                ) => true,
                 // The sums of a warp's instruction are spread over its lanes.
-                Some(LoopKind::Mma) => is_threaded,
-                Some(LoopKind::For | LoopKind::Pipeline { .. }) | None => false,
+                Some(KernelLoopKind::Mma) => is_threaded,
+                Some(KernelLoopKind::For | KernelLoopKind::Pipeline { .. }) | None => false,
             };
             let message = format_args!("{place}: `{sym}` is the variable of no unrolled or vector loop");
             report.check(is_written_out, "register-index", message);
@@ -549,7 +553,8 @@ impl Verifier<'_> {
                 self.report.same_type(Some(Dtype::I32), by, place);
                 let Some(data) = self.kernel.mems.get(*mem) else { return };
                 self.report.same_type(Some(data.dtype), Some(ty), place);
-                let is_table = count.is_power_of_two() && data.space == Space::Register && data.is_flat();
+                let is_table =
+                    count.is_power_of_two() && data.space == MemorySpace::Register && data.is_flat();
                 let message = format_args!(
                     "{place}: {count} elements of `{}`, which are no table in registers",
                     data.name

@@ -10,7 +10,7 @@ use crate::diag::Diags;
 use crate::dtype::Dtype;
 use crate::graph::Device;
 use crate::ids::Id;
-use crate::kernel::{Kernel, Space};
+use crate::kernel::{Kernel, MemorySpace};
 use crate::loops::{FunctionCall, is_apart, span};
 use crate::program::{
     KernelWrites, Order, Output, Param, Program, ProgramStep, Queue, Slot, View, writes_of,
@@ -64,7 +64,7 @@ pub fn verify_launches(program: &Program, kernels: &[Kernel]) -> Diags {
             report.same_type(Some(param.dtype), found, format_args!("{place}, `{}`", param.name));
             let is_elsewhere = program.slots.get(arg).is_some_and(|slot| slot.device != device);
             let message = format_args!("{place}, `{}`: it is on another device, and no number", param.name);
-            report.check(!is_elsewhere || param.space == Space::Number, "device", message);
+            report.check(!is_elsewhere || param.space == MemorySpace::Number, "device", message);
         }
     }
     order(&mut report, program, &writes_of(kernels));

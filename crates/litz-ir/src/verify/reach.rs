@@ -13,8 +13,8 @@ use std::fmt;
 use litz_sym::{Expr, Facts, Kind, Range, Rel, Sym};
 
 use crate::kernel::{
-    Act, Fragment, FragmentLoad, Kernel, LaneReduction, Loop, LoopKind, MatrixProduct, Mem, Op, Rows, Space,
-    Stmt, Sync,
+    Act, Fragment, FragmentLoad, Kernel, KernelLoopKind, LaneReduction, Loop, MatrixProduct, Mem,
+    MemorySpace, Op, Rows, Stmt, Sync,
 };
 use crate::loops::Axis;
 use crate::target::{Instruction, Side};
@@ -111,7 +111,7 @@ impl Walk<'_> {
                 Stmt::Loop(Loop { kind, var, extent, body }) => {
                     let depth = self.scopes.len();
                     self.enter_axis(Axis { var: *var, extent: *extent });
-                    if let LoopKind::Vector { lanes, copies, lane: Some(lane), .. } = *kind {
+                    if let KernelLoopKind::Vector { lanes, copies, lane: Some(lane), .. } = *kind {
                         self.enter_axis(Axis { var: lane, extent: in_flight(lanes, copies) });
                     }
                     self.block(body);
@@ -157,7 +157,8 @@ impl Walk<'_> {
                 }
                 Stmt::Act(Act::Lanes(LaneReduction { first, lanes, copies, .. })) => {
                     stmt.stored().for_each(|(mem, index)| self.access(mem, index, &[]));
-                    let is_own = |mem: Mem| self.kernel.mems.get(mem).is_some_and(|m| m.space == Space::Own);
+                    let is_own =
+                        |mem: Mem| self.kernel.mems.get(mem).is_some_and(|m| m.space == MemorySpace::Own);
                     // Of what each thread has of its own, each lane has one element.
                     let is_spread = !stmt.loaded().any(|(mem, _)| is_own(mem));
                     let extent = if is_spread { in_flight(*lanes, *copies) } else { Expr::one() };

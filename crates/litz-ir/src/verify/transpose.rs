@@ -1,6 +1,6 @@
 //! Finds the loads of a vector loop that can be done by transpose blocks: rows are loaded whole and transposed in registers.
 
-use crate::kernel::{Loop, LoopKind};
+use crate::kernel::{KernelLoopKind, Loop};
 use litz_sym::{Expr, Sym};
 
 /// The loops around a statement, as far as they decide which elements iterations load together.
@@ -20,19 +20,19 @@ impl TransposeLoops {
         let mut inside = self.clone();
         inside.written_out.retain(|(var, _)| !inner.extent.has_sym(*var));
         match inner.kind {
-            LoopKind::Unroll => {
+            KernelLoopKind::Unroll => {
                 inside.written_out.extend(inner.extent.as_int().map(|extent| (inner.var, extent)));
             }
-            LoopKind::Vector { lanes: lanes @ 2.., lane, .. } if self.vector.is_none() => {
+            KernelLoopKind::Vector { lanes: lanes @ 2.., lane, .. } if self.vector.is_none() => {
                 inside.vector = Some((inner.var, lanes));
                 inside.varying.extend(lane);
             }
-            LoopKind::For
-            | LoopKind::Vector { .. }
-            | LoopKind::Level(_)
-            | LoopKind::Chain
-            | LoopKind::Pipeline { .. }
-            | LoopKind::Mma => {}
+            KernelLoopKind::For
+            | KernelLoopKind::Vector { .. }
+            | KernelLoopKind::Level(_)
+            | KernelLoopKind::Chain
+            | KernelLoopKind::Pipeline { .. }
+            | KernelLoopKind::Mma => {}
         }
         inside
     }

@@ -3,7 +3,7 @@
 use super::Lower;
 use crate::args::Args;
 use crate::error::OpError;
-use crate::view::Access;
+use crate::view::ValueAccess;
 use litz_ir::graph::Value;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Callee, Extern, Stmt};
@@ -11,14 +11,14 @@ use litz_sym::{Expr, Rel};
 
 impl Lower<'_> {
     /// Whether a value is on the device where results of the current node are.
-    pub fn is_there(&self, access: &Access) -> bool {
+    pub fn is_there(&self, access: &ValueAccess) -> bool {
         self.loops.bufs[access.buf].device == self.device
     }
 
     /// Copies operands that are on another device to that of the node's results, where the node finds them; but for numbers of the host,
     /// which nests are given. Returns where they were.
-    pub(super) fn bring_operands(&mut self, args: &Args<'_>) -> Result<Vec<(Value, Access)>, OpError> {
-        let mut elsewhere: Vec<(Value, Access)> = Vec::new();
+    pub(super) fn bring_operands(&mut self, args: &Args<'_>) -> Result<Vec<(Value, ValueAccess)>, OpError> {
+        let mut elsewhere: Vec<(Value, ValueAccess)> = Vec::new();
         for tensor in args.all_tensors() {
             if tensor.ty.device == self.device || elsewhere.iter().any(|(value, _)| *value == tensor.value) {
                 continue;
@@ -34,7 +34,7 @@ impl Lower<'_> {
     }
 
     /// The value on the current device: a copy of its buffer, where that has nothing else, or of its elements.
-    fn bring(&mut self, access: &Access, value: Value) -> Result<Access, OpError> {
+    fn bring(&mut self, access: &ValueAccess, value: Value) -> Result<ValueAccess, OpError> {
         let data = &self.loops.bufs[access.buf];
         let elements: Expr = access.sizes.iter().product();
         let is_all = data.is_dense() && self.loops.facts.proves(&Rel::le(data.elements(), elements));

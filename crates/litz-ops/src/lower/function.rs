@@ -5,7 +5,7 @@ use crate::args::Args;
 use crate::error::OpError;
 use crate::layout::is_overlapping;
 use crate::sizes;
-use crate::view::Access;
+use crate::view::ValueAccess;
 use litz_ir::graph::{Arg, Graph, TensorType, Type, contiguous_strides};
 use litz_ir::ids::Id;
 use litz_ir::loops::{Buf, BufKind, Callee, Control, ControlCall, Extern, FunctionCall, Loops, Output, Stmt};
@@ -131,7 +131,7 @@ impl<'a> Lower<'a> {
             if is_overlapping(&self.loops.facts, &once) {
                 let apart = contiguous_strides(&once.sizes).into_iter().zip(is_expanded);
                 data.strides = apart.map(|(stride, is)| if is { Expr::zero() } else { stride }).collect();
-                self.places[value.index()] = Some(Access::whole(buf, data));
+                self.places[value.index()] = Some(ValueAccess::whole(buf, data));
             }
         }
     }
@@ -166,7 +166,7 @@ impl<'a> Lower<'a> {
     }
 
     /// A tensor, or a number as a tensor without dimensions.
-    pub fn operand(&mut self, arg: &Arg) -> Result<Access, OpError> {
+    pub fn operand(&mut self, arg: &Arg) -> Result<ValueAccess, OpError> {
         let number = match arg {
             Arg::Value(value) => match self.graph.values[*value].ty {
                 Type::Tensor(_) | Type::Float | Type::Bool => return self.place_of(*value),
@@ -227,7 +227,7 @@ impl<'a> Lower<'a> {
     }
 
     /// A value as a whole buffer of a type: its own where that is one, else a copy.
-    fn whole(&mut self, from: &Access, ty: &TensorType) -> Result<Buf, OpError> {
+    fn whole(&mut self, from: &ValueAccess, ty: &TensorType) -> Result<Buf, OpError> {
         let data = &self.loops.bufs[from.buf];
         if data.ty() == *ty && from.is_strided_as(ty, &self.loops.facts) {
             return Ok(from.buf);
@@ -236,7 +236,7 @@ impl<'a> Lower<'a> {
     }
 
     /// A copy of a value in a buffer of a type.
-    fn own(&mut self, from: &Access, role: &str, ty: &TensorType) -> Result<Buf, OpError> {
+    fn own(&mut self, from: &ValueAccess, role: &str, ty: &TensorType) -> Result<Buf, OpError> {
         let agrees = from.rank() == ty.rank()
             && from.dtype == ty.dtype
             && from.sizes.iter().zip(&ty.sizes).all(|(&own, &other)| self.is_same(own, other));
@@ -250,9 +250,14 @@ impl<'a> Lower<'a> {
     }
 
     /// As `Lower::own`, as an access.
-    pub fn own_copy(&mut self, from: &Access, role: &str, ty: &TensorType) -> Result<Access, OpError> {
+    pub fn own_copy(
+        &mut self,
+        from: &ValueAccess,
+        role: &str,
+        ty: &TensorType,
+    ) -> Result<ValueAccess, OpError> {
         let buf = self.own(from, role, ty)?;
-        Ok(Access::whole(buf, &self.loops.bufs[buf]))
+        Ok(ValueAccess::whole(buf, &self.loops.bufs[buf]))
     }
 
     fn is_same(&self, a: Expr, b: Expr) -> bool {
@@ -313,14 +318,14 @@ impl<'a> Lower<'a> {
     }
 
     /// A buffer of a type, named after the node's first result and `role`.
-    pub fn temp_of(&mut self, role: &str, ty: &TensorType) -> Access {
+    pub fn temp_of(&mut self, role: &str, ty: &TensorType) -> ValueAccess {
         let base = self.from.first().map_or("", String::as_str);
         let name = format!("{base}_{role}");
         self.buffer(&name, ty)
     }
 
     /// Makes all elements one number.
-    pub fn fill(&mut self, access: &Access, number: Scalar) -> Result<(), OpError> {
+    pub fn fill(&mut self, access: &ValueAccess, number: Scalar) -> Result<(), OpError> {
         let sizes = access.sizes.clone();
         self.nest(&sizes, |b, at| {
             let value = b.literal(number, access.dtype);
@@ -330,7 +335,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Gives the node's results from the `first` on, as far as something uses them, their places, and sizes among them their values.
-    pub fn give(&mut self, args: &Args<'_>, first: usize, given: Vec<Access>) -> Result<(), OpError> {
+    pub fn give(&mut self, args: &Args<'_>, first: usize, given: Vec<ValueAccess>) -> Result<(), OpError> {
         for (at, access) in (first..).zip(given) {
             let Some(ty) = args.stated(at) else { continue };
             let stated = ty.stored();
@@ -360,7 +365,7 @@ impl<'a> Lower<'a> {
     /// Calls the graph of that name for each slice. It takes what it carries, the slices and the others. `given` is where
     /// results go: what is carried, with its contents, then tensors with a row for each slice. Where the graph gives no rows of
     /// their own, they are what it carries.
-    pub fn repeat(&mut self, name: &str, repeat: &Repeat<'_>, given: &[Access]) -> Result<(), OpError> {
+    pub fn repeat(&mut self, name: &str, repeat: &Repeat<'_>, given: &[ValueAccess]) -> Result<(), OpError> {
         let invalid = |what: &str| OpError::new("invalid-operator", format!("@{name}: {what}"));
         let slices = repeat.slices.iter().map(|arg| self.operand(arg)).collect::<Result<Vec<_>, _>>()?;
         let length = slices.first().and_then(|access| access.sizes.first().copied());
@@ -378,7 +383,7 @@ impl<'a> Lower<'a> {
         once.given.clone_from(&self.given);
         once.who.clone_from(&self.who);
         let step = once.input("step", TensorType::contiguous(Dtype::I64, Vec::new()));
-        let results: Vec<Access> =
+        let results: Vec<ValueAccess> =
             given.iter().map(|access| once.input("result", self.loops.bufs[access.buf].ty())).collect();
         let (own_states, own_rows) = results.split_at(states.len());
         let mut wanted = Vec::new();
@@ -420,7 +425,7 @@ impl<'a> Lower<'a> {
             taken.push(self.whole(&from, ty)?);
             arguments.push(once.input("other", ty.clone()).buf);
         }
-        let found: Vec<Access> = wanted.iter().map(|wanted| once.temp_of("found", &wanted.ty)).collect();
+        let found: Vec<ValueAccess> = wanted.iter().map(|wanted| once.temp_of("found", &wanted.ty)).collect();
         let writes = found.iter().map(|access| access.buf).collect();
         once.control(Control::Call(called.call()), arguments, writes);
         for (to, &row) in own_rows.iter().zip(repeat.rows) {
@@ -478,13 +483,13 @@ impl<'a> Lower<'a> {
     }
 
     /// A buffer that the caller of a function gives.
-    fn input(&mut self, name: &str, ty: TensorType) -> Access {
+    fn input(&mut self, name: &str, ty: TensorType) -> ValueAccess {
         self.buffer_of(name, &ty, BufKind::Input)
     }
 }
 
 /// A whole contiguous buffer as a result.
-fn whole_output(access: &Access, sizes: Vec<Expr>) -> Output {
+fn whole_output(access: &ValueAccess, sizes: Vec<Expr>) -> Output {
     let strides = contiguous_strides(&sizes);
     Output::View { buf: access.buf, sizes, strides, offset: Expr::zero() }
 }

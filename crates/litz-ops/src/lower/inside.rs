@@ -4,7 +4,7 @@ use super::Lower;
 use crate::error::OpError;
 use litz_ir::ids::Id;
 use litz_ir::loops::{BindOf, Inst, InstOp, Nest, Val};
-use litz_ir::verify::loops::{Access, Coordinate};
+use litz_ir::verify::loops::{Coordinate, Unproved};
 use litz_ir::{Dtype, Scalar};
 use litz_sym::{Expr, Rel, Sym};
 
@@ -17,7 +17,7 @@ impl Lower<'_> {
             return Ok(());
         }
         self.guard_where_empty(nest, &mut unproved);
-        for Access { at, coordinates, axes } in unproved {
+        for Unproved { at, coordinates, axes } in unproved {
             for Coordinate { index, size, .. } in coordinates {
                 if let InstOp::Load { guard, .. } = &mut nest.body[at].op
                     && !guard.is_empty()
@@ -39,7 +39,7 @@ impl Lower<'_> {
         }
         // Later ones first: what is inserted moves what stands behind.
         let unproved = self.inside.unproved(nest, &self.loops.bufs, &self.loops.facts);
-        for Access { at, coordinates, .. } in unproved.into_iter().rev() {
+        for Unproved { at, coordinates, .. } in unproved.into_iter().rev() {
             check_index(nest, at, &coordinates);
         }
         Ok(())
@@ -47,7 +47,7 @@ impl Lower<'_> {
 
     /// Code may move a load out of loops that its index does not mention. Where these may have no points, and it is inside
     /// only because they have some, it gets that as its guard; other loads stay in `unproved`.
-    fn guard_where_empty(&mut self, nest: &mut Nest, unproved: &mut Vec<Access>) {
+    fn guard_where_empty(&mut self, nest: &mut Nest, unproved: &mut Vec<Unproved>) {
         let facts = &self.loops.facts;
         let some = nest.all_axes().map(|axis| Rel::le(1, axis.extent));
         let some: Vec<Rel> = some.filter(|some| !facts.known(some).is_yes()).collect();
@@ -64,7 +64,7 @@ impl Lower<'_> {
             }
         }
         let left = self.inside.unproved(&guarded, &self.loops.bufs, facts);
-        let is_left = |access: &Access| left.iter().any(|left| left.at == access.at);
+        let is_left = |access: &Unproved| left.iter().any(|left| left.at == access.at);
         for access in unproved.extract_if(.., |access| !is_left(access)) {
             nest.body[access.at] = guarded.body[access.at].clone();
         }

@@ -7,13 +7,13 @@ use crate::def::{OpDef, ResultRule};
 use crate::error::OpError;
 use crate::infer::no_common_type;
 use crate::promote::promote;
-use crate::view::Access;
+use crate::view::ValueAccess;
 use litz_ir::Dtype;
 use litz_ir::loops::Val;
 
 /// Where an operand of a pointwise operator comes from, and the type that it is converted to first.
 enum Source {
-    Element(Access, Dtype),
+    Element(ValueAccess, Dtype),
     Number(Number, Dtype),
 }
 

@@ -5,7 +5,7 @@ use super::Lower;
 use super::function::Wanted;
 use crate::args::Args;
 use crate::error::OpError;
-use crate::view::Access;
+use crate::view::ValueAccess;
 use litz_ir::Dtype;
 use litz_ir::graph::{Graph, TensorType, Type, Value};
 use litz_sym::{Clause, Cmp, Expr, Facts, Sym};
@@ -52,7 +52,7 @@ impl<'a> Results<'a> {
     }
 
     /// Buffers for what the graphs give: results, then sizes.
-    pub fn buffers(&self, lw: &mut Lower<'_>) -> (Vec<Access>, Vec<Access>) {
+    pub fn buffers(&self, lw: &mut Lower<'_>) -> (Vec<ValueAccess>, Vec<ValueAccess>) {
         let given = self.wanted.iter().map(|wanted| lw.temp_of("result", &wanted.ty)).collect();
         let sizes = self.sizes.iter().map(|_| lw.temp("size", Dtype::I64, &[])).collect();
         (given, sizes)
@@ -63,7 +63,7 @@ impl<'a> Results<'a> {
         &self,
         lw: &mut Lower<'_>,
         args: &Args<'_>,
-        (given, sizes): (Vec<Access>, Vec<Access>),
+        (given, sizes): (Vec<ValueAccess>, Vec<ValueAccess>),
     ) -> Result<(), OpError> {
         for (&(of, dim), number) in self.sizes.iter().zip(&sizes) {
             if let Type::Tensor(ty) = self.stated[of].1 {

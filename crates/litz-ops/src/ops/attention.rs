@@ -11,7 +11,7 @@ use crate::lower::Lower;
 use crate::ops::reduce::{kept_sizes, pinned, reduce_into};
 use crate::ops::softmax::{EmptyRow, largest, total};
 use crate::traits::Holds;
-use crate::view::Access;
+use crate::view::ValueAccess;
 use litz_ir::graph::{TensorType, Type};
 use litz_ir::loops::Val;
 use litz_ir::{Dtype, ReduceOp};
@@ -113,7 +113,7 @@ fn batch_sizes(
 }
 
 /// Coordinates of a key or value: the head of the result's, in groups, and the batch's where the operand has one.
-fn operand_coords(x: &Access, batch_sizes: &[Expr], batch: &[Expr], inner: [Expr; 2]) -> Vec<Expr> {
+fn operand_coords(x: &ValueAccess, batch_sizes: &[Expr], batch: &[Expr], inner: [Expr; 2]) -> Vec<Expr> {
     let lead = x.rank() - 2;
     let skip = batch.len() - lead;
     let coord = |d: usize| {
@@ -233,7 +233,7 @@ fn scaled(b: &mut Body<'_>, v: Val, scale: Option<f64>, features: Expr) -> Val {
 }
 
 /// A bool mask keeps where true, any other is added.
-fn masked(b: &mut Body<'_>, score: Val, mask: Option<&Access>, at: &[Expr]) -> Val {
+fn masked(b: &mut Body<'_>, score: Val, mask: Option<&ValueAccess>, at: &[Expr]) -> Val {
     let Some(mask) = mask else { return score };
     if mask.dtype == Dtype::Bool {
         let (keep, removed) = (b.load(mask, at), b.lit(score, f64::NEG_INFINITY));

@@ -13,7 +13,7 @@ use crate::lower::Lower;
 use crate::promote::{complex_of, real_of};
 use crate::traits::Complex;
 use crate::traits::Holds::{Always, When};
-use crate::view::Access;
+use crate::view::ValueAccess;
 use litz_ir::dtype::Kind;
 use litz_ir::graph::{TensorType, Type};
 use litz_ir::loops::Val;
@@ -175,7 +175,7 @@ fn number_of(b: &mut Body<'_>, parts: [Val; 2]) -> Val {
 }
 
 /// Registers hold numbers of two f32.
-fn held(args: &Args<'_>, access: &Access) -> Result<(), OpError> {
+fn held(args: &Args<'_>, access: &ValueAccess) -> Result<(), OpError> {
     match access.dtype {
         Dtype::C64 | Dtype::F32 => Ok(()),
         dtype => Err(args.unsupported(&format!("element type {dtype}"))),
@@ -238,7 +238,7 @@ pub(crate) fn of_parts(
     lw: &mut Lower<'_>,
     args: &Args<'_>,
     i: usize,
-    parts: &[Access; 2],
+    parts: &[ValueAccess; 2],
 ) -> Result<(), OpError> {
     let Some(out) = lw.result(args, i) else { return Ok(()) };
     parts.iter().try_for_each(|part| held(args, part))?;

@@ -11,7 +11,7 @@ use crate::layout::is_overlapping;
 use crate::lower::Lower;
 use crate::lower::function::{Gives, Repeat, Wanted};
 use crate::lower::results::Results;
-use crate::view::Access;
+use crate::view::ValueAccess;
 use litz_ir::graph::{Arg, TensorType, Type};
 use litz_ir::loops::Control;
 use litz_ir::schema::Effect;
@@ -115,7 +115,7 @@ fn scan(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
 }
 
 /// Copies of what a loop begins with, of the types of its results; of their own where nothing uses these.
-fn states(lw: &mut Lower<'_>, args: &Args<'_>, carried: &[Arg]) -> Result<Vec<Access>, OpError> {
+fn states(lw: &mut Lower<'_>, args: &Args<'_>, carried: &[Arg]) -> Result<Vec<ValueAccess>, OpError> {
     let state = |(at, operand): (usize, &Arg)| {
         let from = lw.operand(operand)?;
         let own = || TensorType::contiguous(from.dtype, from.sizes.clone());

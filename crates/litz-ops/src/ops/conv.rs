@@ -8,7 +8,7 @@ use crate::layout::{format_strides, is_channels_last, suggested_format, vector_o
 use crate::lower::Lower;
 use crate::ops::window::{Phase, Phases, Window, reduced_axes};
 use crate::traits::{Layout, Role};
-use crate::view::{Access, View, dim};
+use crate::view::{ValueAccess, View, dim};
 use litz_ir::graph::{Arg, MemoryFormat, TensorType, Type, contiguous_strides};
 use litz_ir::{Dtype, ReduceOp, Scalar};
 use litz_sym::{Expr, Rel};
@@ -233,7 +233,13 @@ fn whole_strides(lw: &mut Lower<'_>, conv: &Convolution<'_>, sizes: &[Expr]) -> 
 }
 
 /// An intermediate buffer of `sizes`, channels last if `ty` is.
-fn temp_in_layout(lw: &mut Lower<'_>, role: &str, dtype: Dtype, ty: &TensorType, sizes: &[Expr]) -> Access {
+fn temp_in_layout(
+    lw: &mut Lower<'_>,
+    role: &str,
+    dtype: Dtype,
+    ty: &TensorType,
+    sizes: &[Expr],
+) -> ValueAccess {
     if ty.is_contiguous() || !is_channels_last(ty) {
         return lw.temp(role, dtype, sizes);
     }
@@ -246,7 +252,7 @@ fn temp_in_layout(lw: &mut Lower<'_>, role: &str, dtype: Dtype, ty: &TensorType,
 
 /// The nests that give all elements of `out`: of a transposed convolution one for each combination of results that equally many
 /// taps reach along every dimension, so that nothing is multiplied by a zero that the stride put between elements.
-fn product(lw: &mut Lower<'_>, conv: &Convolution<'_>, out: &Access) -> Result<(), OpError> {
+fn product(lw: &mut Lower<'_>, conv: &Convolution<'_>, out: &ValueAccess) -> Result<(), OpError> {
     let mut combinations = vec![Vec::new()];
     for d in 0..conv.windows.len() {
         let phases = conv.phases(d);
@@ -267,7 +273,7 @@ fn product(lw: &mut Lower<'_>, conv: &Convolution<'_>, out: &Access) -> Result<(
 fn product_of(
     lw: &mut Lower<'_>,
     conv: &Convolution<'_>,
-    out: &Access,
+    out: &ValueAccess,
     phases: &[Option<Phases>],
 ) -> Result<(), OpError> {
     let (x, weight) = (lw.access(conv.x)?, lw.access(conv.weight)?);

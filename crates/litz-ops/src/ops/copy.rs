@@ -10,7 +10,7 @@ use crate::lower::Lower;
 use crate::traits::Complex::{Copied, Rewritten};
 use crate::traits::Devices::Of;
 use crate::traits::Holds::{Always, When};
-use crate::view::Access;
+use crate::view::ValueAccess;
 use litz_ir::graph::{Arg, MemoryFormat, Node, TensorType, Type};
 use litz_ir::loops::Val;
 use litz_ir::{Dtype, Scalar, ScalarOp};
@@ -237,7 +237,7 @@ fn word(size: i64) -> Dtype {
 }
 
 /// The bits of an element.
-fn bits_at(b: &mut Body<'_>, x: &Access, at: &[Expr]) -> Val {
+fn bits_at(b: &mut Body<'_>, x: &ValueAccess, at: &[Expr]) -> Val {
     let v = b.load(x, at);
     match x.dtype {
         Dtype::Bool => b.cast(v, Dtype::U8),

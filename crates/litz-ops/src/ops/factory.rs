@@ -6,7 +6,7 @@ use crate::error::OpError;
 use crate::infer::InferCx;
 use crate::layout::{copy_strides, is_dense, not_negative, same_shape};
 use crate::lower::Lower;
-use crate::view::Access;
+use crate::view::ValueAccess;
 use litz_ir::graph::{Arg, TensorType, Type, contiguous_strides};
 use litz_ir::{Dtype, ReduceOp, Scalar};
 use litz_sym::{Expr, Rel};
@@ -180,7 +180,7 @@ fn fill_tensor(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     fill_from(lw, args, &value)
 }
 
-fn fill_from(lw: &mut Lower<'_>, args: &Args<'_>, value: &Access) -> Result<(), OpError> {
+fn fill_from(lw: &mut Lower<'_>, args: &Args<'_>, value: &ValueAccess) -> Result<(), OpError> {
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
     lw.nest(&out.sizes, |b, at| {
         let v = b.load(value, &[]);

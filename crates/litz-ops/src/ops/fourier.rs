@@ -7,7 +7,7 @@ use crate::infer::{InferCx, first_tensor};
 use crate::layout::known;
 use crate::lower::Lower;
 use crate::traits::Complex;
-use crate::view::{Access, View, dim};
+use crate::view::{ValueAccess, View, dim};
 use litz_ir::Dtype;
 use litz_ir::graph::{TensorType, Type, contiguous_strides};
 use litz_sym::{Expr, Facts, Rel};
@@ -144,7 +144,7 @@ fn half(n: Expr) -> Expr {
 }
 
 /// Dimensions in another order: where each was.
-fn permuted(lw: &Lower<'_>, access: &Access, order: &[usize]) -> Access {
+fn permuted(lw: &Lower<'_>, access: &ValueAccess, order: &[usize]) -> ValueAccess {
     let sizes = order.iter().map(|&d| access.sizes[d]).collect();
     let mut coords = vec![Expr::zero(); order.len()];
     order.iter().enumerate().for_each(|(to, &from)| coords[from] = dim(to));
@@ -155,11 +155,11 @@ fn permuted(lw: &Lower<'_>, access: &Access, order: &[usize]) -> Access {
 fn rows(
     lw: &mut Lower<'_>,
     routine: &str,
-    x: &Access,
+    x: &ValueAccess,
     d: usize,
     (dtype, count): (Dtype, Expr),
     ints: &[Expr],
-) -> Result<Access, OpError> {
+) -> Result<ValueAccess, OpError> {
     let order: Vec<usize> = (0..x.rank()).filter(|&other| other != d).chain([d]).collect();
     let moved = permuted(lw, x, &order);
     let source = lw.contiguous(&moved, "rows")?;
@@ -174,11 +174,11 @@ fn rows(
 /// Transforms complex numbers along each of the dimensions.
 fn along(
     lw: &mut Lower<'_>,
-    mut x: Access,
+    mut x: ValueAccess,
     dims: &[usize],
     forward: bool,
     divisor: Expr,
-) -> Result<Access, OpError> {
+) -> Result<ValueAccess, OpError> {
     for &d in dims {
         let n = x.sizes[d];
         let ints = [n, Expr::int(i64::from(forward)), divisor];
@@ -188,7 +188,7 @@ fn along(
 }
 
 /// The result has the elements of `from`, laid out as its type says.
-fn deliver(lw: &mut Lower<'_>, args: &Args<'_>, from: &Access) -> Result<(), OpError> {
+fn deliver(lw: &mut Lower<'_>, args: &Args<'_>, from: &ValueAccess) -> Result<(), OpError> {
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
     lw.nest(&out.sizes.clone(), |b, at| {
         let number = b.load(from, at);

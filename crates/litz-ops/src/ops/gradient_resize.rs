@@ -9,7 +9,7 @@ use crate::layout::{format_strides, same_sizes, suggested_format};
 use crate::lower::Lower;
 use crate::ops::curve::Curve;
 use crate::ops::resize::{Axis, Pick, nearest_element, scales, taps};
-use crate::view::Access;
+use crate::view::ValueAccess;
 use litz_ir::graph::{TensorType, Type, contiguous_strides};
 use litz_ir::loops::Val;
 use litz_ir::{Dtype, ReduceOp, Scalar};
@@ -128,7 +128,7 @@ fn weights(
     method: Method,
     align_corners: bool,
     compute: Dtype,
-) -> Result<Access, OpError> {
+) -> Result<ValueAccess, OpError> {
     let weights = lw.temp("weights", compute, &[axis.count, axis.size]);
     lw.nest(&[axis.count, axis.size], |b, at| {
         let taps: Vec<(Expr, Val)> = match method {

@@ -8,7 +8,7 @@ use crate::infer::InferCx;
 use crate::layout::not_negative;
 use crate::lower::Lower;
 use crate::ops::curve::{Curve, curve_weights};
-use crate::view::Access;
+use crate::view::ValueAccess;
 use litz_ir::graph::{TensorType, Type};
 use litz_ir::loops::Val;
 use litz_ir::{Dtype, ScalarOp};
@@ -207,7 +207,7 @@ impl Sampling {
     }
 
     /// The sum over all combinations of taps, one of each dimension; the last dimension is summed first.
-    fn weighted_sum(self, b: &mut Body<'_>, x: &Access, coords: &[Expr], taps: &[Vec<Tap>]) -> Val {
+    fn weighted_sum(self, b: &mut Body<'_>, x: &ValueAccess, coords: &[Expr], taps: &[Vec<Tap>]) -> Val {
         let Some((along, rest)) = taps.split_first() else { return b.read(x, coords) };
         let zero = b.literal(litz_ir::Scalar::Float(0.0), x.dtype.compute());
         let weighted = |b: &mut Body<'_>, v: Val, weight: Option<Val>| match weight {
@@ -243,7 +243,7 @@ fn linear_taps(b: &mut Body<'_>, place: Val, size: Expr) -> Vec<Tap> {
 }
 
 /// The value between four elements of a plane of an image, with zeros around it.
-pub(crate) fn between(b: &mut Body<'_>, x: &Access, plane: &[Expr], places: [Val; 2]) -> Val {
+pub(crate) fn between(b: &mut Body<'_>, x: &ValueAccess, plane: &[Expr], places: [Val; 2]) -> Val {
     let sampling = Sampling { mode: Mode::Linear, outside: Outside::Zeros, align_corners: true, dims: 2 };
     let taps = [0, 1].map(|d| linear_taps(b, places[d], x.sizes[2 + d]));
     sampling.weighted_sum(b, x, plane, &taps)

@@ -7,7 +7,7 @@ use crate::error::OpError;
 use crate::infer::InferCx;
 use crate::layout::{not_negative, vector_of};
 use crate::lower::Lower;
-use crate::view::Access;
+use crate::view::ValueAccess;
 use litz_ir::graph::{TensorType, Type};
 use litz_ir::loops::Val;
 use litz_ir::{Dtype, ReduceOp, Scalar};
@@ -77,7 +77,12 @@ fn grouped_product(lw: &mut Lower<'_>, args: &Args<'_>, x: Tensor<'_>, w: Tensor
 }
 
 /// For each of `count` positions, the number of `bounds` that are not above it.
-fn count_passed(lw: &mut Lower<'_>, bounds: &Access, count: Expr, out: &Access) -> Result<(), OpError> {
+fn count_passed(
+    lw: &mut Lower<'_>,
+    bounds: &ValueAccess,
+    count: Expr,
+    out: &ValueAccess,
+) -> Result<(), OpError> {
     lw.nest(&[count], |b, at| {
         let place = b.index(at[0], Dtype::I64);
         let g = b.reduced_axis(bounds.sizes[0]);
@@ -240,7 +245,7 @@ fn padding(cx: &mut InferCx<'_>, args: &Args<'_>, rows: Expr) -> Result<Option<E
     Ok(Some(if row < 0 { rows + row } else { Expr::int(row) }))
 }
 
-fn fill(lw: &mut Lower<'_>, out: &Access, value: f64) -> Result<(), OpError> {
+fn fill(lw: &mut Lower<'_>, out: &ValueAccess, value: f64) -> Result<(), OpError> {
     lw.nest(&out.sizes, |b, at| {
         let v = b.literal(Scalar::Float(value), out.dtype);
         b.store(out, at, v);
@@ -274,7 +279,7 @@ fn histogram_range(args: &Args<'_>) -> Result<(i64, f64, f64), OpError> {
 enum Ends {
     Given(f64, f64),
     /// The smallest and the largest element, in buffers of one element.
-    Found(Access, Access),
+    Found(ValueAccess, ValueAccess),
 }
 
 fn histogram(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
@@ -313,7 +318,7 @@ fn histogram(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     })
 }
 
-fn found_ends(lw: &mut Lower<'_>, x: &Access) -> Result<Ends, OpError> {
+fn found_ends(lw: &mut Lower<'_>, x: &ValueAccess) -> Result<Ends, OpError> {
     let compute = x.dtype.compute();
     let mut end = |role: &str, op: ReduceOp| {
         let out = lw.temp(role, compute, &[]);
@@ -324,7 +329,7 @@ fn found_ends(lw: &mut Lower<'_>, x: &Access) -> Result<Ends, OpError> {
             b.store(&out, &[], v);
             Ok(())
         })?;
-        Ok::<Access, OpError>(out)
+        Ok::<ValueAccess, OpError>(out)
     };
     Ok(Ends::Found(end("min", ReduceOp::Min)?, end("max", ReduceOp::Max)?))
 }

@@ -15,7 +15,7 @@ use crate::lower::Lower;
 use crate::traits::Complex;
 use crate::traits::Devices::Of;
 use crate::traits::Layout;
-use crate::view::Access;
+use crate::view::ValueAccess;
 use litz_ir::graph::{TensorType, Type};
 use litz_ir::loops::Val;
 use litz_ir::{Dtype, ReduceOp, ScalarOp};
@@ -240,8 +240,8 @@ fn indexed_coords(
     indexing: &Indexing<'_>,
     sizes: &[Expr],
 ) -> Result<impl Fn(&mut Body<'_>, &[Expr]) -> Vec<Expr> + use<>, OpError> {
-    let mut accesses: Vec<Option<Access>> = Vec::with_capacity(indexing.indices.len());
-    let mut places: Vec<Access> = Vec::new();
+    let mut accesses: Vec<Option<ValueAccess>> = Vec::with_capacity(indexing.indices.len());
+    let mut places: Vec<ValueAccess> = Vec::new();
     for index in &indexing.indices {
         let access = match *index {
             None => None,
@@ -289,7 +289,7 @@ fn index(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
 }
 
 /// The operand's contents in the result's buffer, for scatters to write into.
-pub(crate) fn copied_self(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<Option<Access>, OpError> {
+pub(crate) fn copied_self(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<Option<ValueAccess>, OpError> {
     let x = lw.access(args.tensor("self")?)?;
     let Some(out) = lw.result(args, 0) else { return Ok(None) };
     lw.nest(&out.sizes, |b, at| {
@@ -441,7 +441,7 @@ fn gather(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
 }
 
 /// Coordinates in a tensor of these sizes for a point, that along a dimension read from an index tensor.
-type Coordinates = fn(&mut Body<'_>, &Access, &[Expr], &[Expr], usize) -> Vec<Expr>;
+type Coordinates = fn(&mut Body<'_>, &ValueAccess, &[Expr], &[Expr], usize) -> Vec<Expr>;
 
 /// The element of `self` that `coordinates` gives for each point of the result.
 fn read_along(lw: &mut Lower<'_>, args: &Args<'_>, coordinates: Coordinates) -> Result<(), OpError> {
@@ -460,7 +460,7 @@ fn read_along(lw: &mut Lower<'_>, args: &Args<'_>, coordinates: Coordinates) -> 
 /// The coordinates with the one along a dimension read from an index tensor. A tensor of rank 0 goes with a vector.
 pub(crate) fn bound_along(
     b: &mut Body<'_>,
-    index: &Access,
+    index: &ValueAccess,
     sizes: &[Expr],
     at: &[Expr],
     along: usize,
@@ -478,7 +478,7 @@ pub(crate) fn bound_along(
 /// The coordinates with the one along a dimension read from a vector of indices, or from the only index.
 pub(crate) fn listed_along(
     b: &mut Body<'_>,
-    index: &Access,
+    index: &ValueAccess,
     sizes: &[Expr],
     at: &[Expr],
     along: usize,
@@ -503,7 +503,7 @@ pub(crate) fn scatter_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<
 }
 
 /// The element of a source that goes with a point of the index: a source of rank 0 goes with a vector.
-pub(crate) fn source_element(b: &mut Body<'_>, source: &Access, at: &[Expr]) -> Val {
+pub(crate) fn source_element(b: &mut Body<'_>, source: &ValueAccess, at: &[Expr]) -> Val {
     match (source.rank(), at) {
         (0, _) => b.load(source, &[]),
         (1, []) => b.load(source, &[Expr::zero()]),

@@ -10,7 +10,7 @@ use crate::lower::Lower;
 use crate::ops::complex::of_parts;
 use crate::promote::complex_of;
 use crate::traits::Complex;
-use crate::view::{Access, View, dim};
+use crate::view::{ValueAccess, View, dim};
 use litz_ir::graph::{TensorType, Type, contiguous_strides};
 use litz_ir::{Dtype, Scalar};
 use litz_sym::{Expr, Rel};
@@ -118,13 +118,13 @@ fn whole(dtype: Dtype, sizes: Vec<Expr>) -> Type {
 }
 
 /// The operand as row-major matrices.
-fn packed(lw: &mut Lower<'_>, tensor: Tensor<'_>) -> Result<Access, OpError> {
+fn packed(lw: &mut Lower<'_>, tensor: Tensor<'_>) -> Result<ValueAccess, OpError> {
     let access = lw.access(tensor)?;
     lw.contiguous(&access, "rows")
 }
 
 /// The last two dimensions of a value swapped.
-fn turned(lw: &Lower<'_>, access: &Access) -> Access {
+fn turned(lw: &Lower<'_>, access: &ValueAccess) -> ValueAccess {
     let rank = access.rank();
     let (mut sizes, mut coords) = (access.sizes.clone(), (0..rank).map(dim).collect::<Vec<_>>());
     sizes.swap(rank - 2, rank - 1);
@@ -137,7 +137,7 @@ fn deliver(
     lw: &mut Lower<'_>,
     args: &Args<'_>,
     i: usize,
-    from: &Access,
+    from: &ValueAccess,
     keeps: impl Fn(Expr, Expr) -> Vec<Rel>,
 ) -> Result<(), OpError> {
     let Some(out) = lw.result(args, i) else { return Ok(()) };
@@ -157,7 +157,7 @@ fn all(_: Expr, _: Expr) -> Vec<Rel> {
 }
 
 /// A call fails with the message where the position of a pivot is not 0.
-fn require_success(lw: &mut Lower<'_>, info: &Access, message: &str) -> Result<(), OpError> {
+fn require_success(lw: &mut Lower<'_>, info: &ValueAccess, message: &str) -> Result<(), OpError> {
     let holds = lw.temp("holds", Dtype::Bool, &info.sizes);
     lw.nest(&info.sizes.clone(), |b, at| {
         let found = b.load(info, at);
@@ -263,7 +263,7 @@ fn solved_sizes(
 }
 
 /// An operand for each element of the batch of the only result.
-fn broadcast(lw: &Lower<'_>, args: &Args<'_>, name: &str, inner: usize) -> Result<Access, OpError> {
+fn broadcast(lw: &Lower<'_>, args: &Args<'_>, name: &str, inner: usize) -> Result<ValueAccess, OpError> {
     let access = lw.access(args.tensor(name)?)?;
     let Some(result) = args.result(0) else { return Ok(access) };
     let batch = &result.sizes[..result.rank() - 2];
@@ -463,7 +463,7 @@ fn general(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let (x, source) = (Matrices::of(args, "self")?, packed(lw, args.tensor("self")?)?);
     let sizes = [x.with(&[x.rows]), source.sizes.clone()];
     let parts = sizes.map(|sizes| ["real", "imaginary"].map(|name| lw.temp(name, x.dtype, &sizes)));
-    let writes: Vec<&Access> = parts.iter().flatten().collect();
+    let writes: Vec<&ValueAccess> = parts.iter().flatten().collect();
     lw.call("eigen_general", &[&source], &writes, vec![x.count(), x.rows]);
     parts.iter().enumerate().try_for_each(|(i, parts)| of_parts(lw, args, i, parts))
 }
@@ -526,7 +526,7 @@ fn kept(cx: &InferCx<'_>, args: &Args<'_>, x: &Matrices) -> Result<[Expr; 2], Op
 }
 
 /// U, the singular values and V of the operand.
-fn factors(lw: &mut Lower<'_>, args: &Args<'_>, kept: [Expr; 2]) -> Result<[Access; 3], OpError> {
+fn factors(lw: &mut Lower<'_>, args: &Args<'_>, kept: [Expr; 2]) -> Result<[ValueAccess; 3], OpError> {
     let (x, source) = (Matrices::of(args, "A")?, packed(lw, args.tensor("A")?)?);
     let rank = x.rank(&lw.infer_cx());
     let left = lw.temp("left", x.dtype, &x.with(&[x.rows, kept[0]]));

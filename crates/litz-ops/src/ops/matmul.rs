@@ -9,7 +9,7 @@ use crate::infer::InferCx;
 use crate::layout::{broadcast, broadcasts_to};
 use crate::lower::Lower;
 use crate::traits::Role;
-use crate::view::Access;
+use crate::view::ValueAccess;
 use litz_ir::graph::{TensorType, Type, Value};
 use litz_ir::loops::Val;
 use litz_ir::{Dtype, ReduceOp};
@@ -169,14 +169,14 @@ fn added_type(
 /// One product nest: `finish` makes the stored value from the sum.
 fn product(
     lw: &mut Lower<'_>,
-    a: &Access,
-    b: &Access,
-    out: &Access,
+    a: &ValueAccess,
+    b: &ValueAccess,
+    out: &ValueAccess,
     finish: impl FnOnce(&mut Body<'_>, &[Expr], Val) -> Val,
 ) -> Result<(), OpError> {
     let (has_rows, has_columns) = (a.rank() > 1, b.rank() > 1);
     let batch = &out.sizes[..out.rank() - usize::from(has_rows) - usize::from(has_columns)];
-    let own = |x: &Access, keep: usize| [batch, &x.sizes[x.rank() - keep..]].concat();
+    let own = |x: &ValueAccess, keep: usize| [batch, &x.sizes[x.rank() - keep..]].concat();
     let a = if has_rows { a.broadcast(&own(a, 2)) } else { a.clone() };
     let b = if has_columns { b.broadcast(&own(b, 2)) } else { b.clone() };
     let compute = out.dtype.compute();
@@ -390,10 +390,10 @@ fn einsum(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let operands = args.tensors("tensors")?;
     let ranks: Vec<usize> = operands.iter().map(|t| t.ty.rank()).collect();
     let equation = parse_equation(args, &ranks)?;
-    let accesses: Vec<Access> = operands.iter().map(|t| lw.access(*t)).collect::<Result<_, _>>()?;
+    let accesses: Vec<ValueAccess> = operands.iter().map(|t| lw.access(*t)).collect::<Result<_, _>>()?;
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
-    let mut left: Vec<(Vec<Label>, Access)> = equation.inputs.into_iter().zip(accesses).rev().collect();
-    let mut group: Vec<(Vec<Label>, Access)> = left.pop().into_iter().collect();
+    let mut left: Vec<(Vec<Label>, ValueAccess)> = equation.inputs.into_iter().zip(accesses).rev().collect();
+    let mut group: Vec<(Vec<Label>, ValueAccess)> = left.pop().into_iter().collect();
     while let Some(next) = left.pop() {
         group.push(next);
         if left.is_empty() {
@@ -420,9 +420,9 @@ fn einsum(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
 /// One nest over the output's labels that sums products over all others.
 fn contract(
     lw: &mut Lower<'_>,
-    operands: &[(Vec<Label>, Access)],
+    operands: &[(Vec<Label>, ValueAccess)],
     output: &[Label],
-    out: &Access,
+    out: &ValueAccess,
 ) -> Result<(), OpError> {
     let labels: Vec<Vec<Label>> = operands.iter().map(|(l, _)| l.clone()).collect();
     let sizes: Vec<&[Expr]> = operands.iter().map(|(_, a)| a.sizes.as_slice()).collect();

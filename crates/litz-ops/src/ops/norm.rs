@@ -12,7 +12,7 @@ use crate::ops::reduce::{
 use crate::ops::seeded::{self, Dropped};
 use crate::traits::Holds::{self, Always, Never, When};
 use crate::traits::{Role, Updates};
-use crate::view::{Access, View, dim};
+use crate::view::{ValueAccess, View, dim};
 use litz_ir::graph::{TensorType, Type};
 use litz_ir::schema::Effect;
 use litz_ir::{Dtype, ReduceOp, ScalarOp};
@@ -75,8 +75,8 @@ pub(crate) const IN_TRAINING: Updates = Updates {
 
 /// Scale and shift of a norm, each indexed by some of the coordinates.
 struct Affine {
-    weight: Option<Access>,
-    bias: Option<Access>,
+    weight: Option<ValueAccess>,
+    bias: Option<ValueAccess>,
     /// The coordinates of weight and bias, from those of the normalised value.
     coords: fn(&[Expr], usize) -> Vec<Expr>,
 }
@@ -84,11 +84,11 @@ struct Affine {
 /// Mean and inverse deviation over `dims`, computed as `compute` in two passes. The results keep the reduced dimensions.
 fn moments(
     lw: &mut Lower<'_>,
-    x: &Access,
+    x: &ValueAccess,
     dims: &[usize],
     eps: f64,
     compute: Dtype,
-) -> Result<(Access, Access), OpError> {
+) -> Result<(ValueAccess, ValueAccess), OpError> {
     let rows = kept_sizes(&x.sizes, dims);
     let mean = lw.temp("mean", compute, &rows);
     mean_into(lw, x, dims, &mean)?;
@@ -113,12 +113,12 @@ fn moments(
 /// `(x - mean) * scale * weight + bias` in the type of `scale`; no mean means 0.
 fn apply(
     lw: &mut Lower<'_>,
-    x: &Access,
+    x: &ValueAccess,
     dims: &[usize],
-    mean: Option<&Access>,
-    scale: &Access,
+    mean: Option<&ValueAccess>,
+    scale: &ValueAccess,
     affine: &Affine,
-    out: &Access,
+    out: &ValueAccess,
 ) -> Result<(), OpError> {
     let compute = scale.dtype;
     lw.nest(&x.sizes, |b, at| {
@@ -142,12 +142,12 @@ fn apply(
     })
 }
 
-fn opt_access(lw: &Lower<'_>, tensor: Option<Tensor<'_>>) -> Result<Option<Access>, OpError> {
+fn opt_access(lw: &Lower<'_>, tensor: Option<Tensor<'_>>) -> Result<Option<ValueAccess>, OpError> {
     tensor.map(|t| lw.access(t)).transpose()
 }
 
 /// Copies a statistic to a result of the node with the same shape, when something uses it.
-fn give(lw: &mut Lower<'_>, args: &Args<'_>, i: usize, from: &Access) -> Result<(), OpError> {
+fn give(lw: &mut Lower<'_>, args: &Args<'_>, i: usize, from: &ValueAccess) -> Result<(), OpError> {
     let Some(out) = lw.result(args, i) else { return Ok(()) };
     lw.nest(&out.sizes, |b, at| {
         let v = b.read(from, at);
@@ -300,7 +300,7 @@ fn normalize_groups(
     let view = grouped(&x.ty.sizes, 1, groups);
     let dims: Vec<usize> = (2..view.sizes.len()).collect();
     let access = lw.view(&access, &view);
-    let param = |lw: &Lower<'_>, name: &str| -> Result<Option<Access>, OpError> {
+    let param = |lw: &Lower<'_>, name: &str| -> Result<Option<ValueAccess>, OpError> {
         let param = opt_access(lw, args.opt_tensor(name)?)?;
         Ok(param.map(|p| lw.view(&p, &grouped(&p.sizes, 0, groups))))
     };
@@ -317,7 +317,7 @@ fn normalize_groups(
 }
 
 /// Copies statistics `[batch, group, 1, ...]` to a result `[batch, group]`.
-fn give_rows(lw: &mut Lower<'_>, args: &Args<'_>, i: usize, from: &Access) -> Result<(), OpError> {
+fn give_rows(lw: &mut Lower<'_>, args: &Args<'_>, i: usize, from: &ValueAccess) -> Result<(), OpError> {
     let coords = (0..from.rank()).map(|d| if d < 2 { dim(d) } else { Expr::zero() }).collect();
     let rows = lw.view(from, &View::new(from.sizes[..2].to_vec(), coords));
     give(lw, args, i, &rows)
@@ -368,7 +368,7 @@ fn batch_norm(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
 }
 
 /// Copies statistics `[1, channels, 1, ...]` to a result `[channels]`.
-fn give_channels(lw: &mut Lower<'_>, args: &Args<'_>, i: usize, from: &Access) -> Result<(), OpError> {
+fn give_channels(lw: &mut Lower<'_>, args: &Args<'_>, i: usize, from: &ValueAccess) -> Result<(), OpError> {
     let coords = (0..from.rank()).map(|d| if d == 1 { dim(0) } else { Expr::zero() }).collect();
     let rows = lw.view(from, &View::new(vec![from.sizes[1]], coords));
     give(lw, args, i, &rows)
@@ -378,9 +378,9 @@ fn give_channels(lw: &mut Lower<'_>, args: &Args<'_>, i: usize, from: &Access) -
 fn batch_norm_running(
     lw: &mut Lower<'_>,
     args: &Args<'_>,
-    x: &Access,
-    weight: Option<Access>,
-    bias: Option<Access>,
+    x: &ValueAccess,
+    weight: Option<ValueAccess>,
+    bias: Option<ValueAccess>,
     eps: f64,
 ) -> Result<(), OpError> {
     let mean = lw.access(args.tensor("running_mean")?)?;

@@ -10,7 +10,7 @@ use crate::def::{OpDef, lower};
 use crate::error::OpError;
 use crate::infer::InferCx;
 use crate::lower::Lower;
-use crate::view::Access;
+use crate::view::ValueAccess;
 use litz_ir::graph::{Arg, Type};
 use litz_ir::loops::Val;
 use litz_ir::{Dtype, ScalarOp};
@@ -142,7 +142,7 @@ fn dtype_of(kind: Kind) -> Dtype {
 }
 
 /// Where the operands that are given are.
-fn operands(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<Vec<Access>, OpError> {
+fn operands(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<Vec<ValueAccess>, OpError> {
     let given = args.node.args.iter().filter(|arg| !matches!(arg, Arg::None));
     given.map(|arg| lw.operand(arg)).collect()
 }
@@ -150,11 +150,11 @@ fn operands(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<Vec<Access>, OpError>
 /// A number made of the operands, which are read as a type.
 fn number(
     lw: &mut Lower<'_>,
-    operands: &[Access],
+    operands: &[ValueAccess],
     read: Dtype,
     body: impl FnOnce(&mut Body<'_>, &[Val]) -> Val,
     gives: Dtype,
-) -> Result<Access, OpError> {
+) -> Result<ValueAccess, OpError> {
     let number = lw.temp("number", gives, &[]);
     lw.nest(&[], |b, at| {
         let values: Vec<Val> = operands.iter().map(|operand| b.read_as(operand, at, read)).collect();
@@ -169,7 +169,7 @@ fn number(
 fn require(
     lw: &mut Lower<'_>,
     args: &Args<'_>,
-    operands: &[Access],
+    operands: &[ValueAccess],
     what: &str,
     holds: impl FnOnce(&mut Body<'_>, &[Val]) -> Val,
 ) -> Result<(), OpError> {
@@ -181,7 +181,7 @@ fn require(
 }
 
 /// The result is that number.
-fn give(lw: &mut Lower<'_>, args: &Args<'_>, number: Access) -> Result<(), OpError> {
+fn give(lw: &mut Lower<'_>, args: &Args<'_>, number: ValueAccess) -> Result<(), OpError> {
     match args.stated(0) {
         Some(Type::Int(size)) => lw.size(*size, &number),
         Some(Type::Float | Type::Bool | Type::Tensor(_)) | None => {
@@ -274,8 +274,8 @@ fn of_float(lw: &mut Lower<'_>, args: &Args<'_>, op: ScalarOp) -> Result<(), OpE
 fn require_finite(
     lw: &mut Lower<'_>,
     args: &Args<'_>,
-    operands: &[Access],
-    result: &Access,
+    operands: &[ValueAccess],
+    result: &ValueAccess,
 ) -> Result<(), OpError> {
     let all = [std::slice::from_ref(result), operands].concat();
     require(lw, args, &all, "the result is no finite number", |b, x| {

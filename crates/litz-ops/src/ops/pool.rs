@@ -9,7 +9,7 @@ use crate::infer::InferCx;
 use crate::layout::{format_strides, is_channels_last, not_negative, same_shape, suggested_format};
 use crate::lower::Lower;
 use crate::ops::window::reduced_axes;
-use crate::view::Access;
+use crate::view::ValueAccess;
 use litz_ir::graph::{Arg, MemoryFormat, TensorType, Type, Value, contiguous_strides};
 use litz_ir::loops::Val;
 use litz_ir::{Dtype, ReduceOp, ScalarOp};
@@ -319,7 +319,7 @@ fn with_batch(x: &TensorType) -> TensorType {
 /// The element of `x` at the taps of the windows at `positions`, `other` where there is none.
 fn element(
     b: &mut Body<'_>,
-    x: &Access,
+    x: &ValueAccess,
     windows: &[Windows],
     lead: &[Expr],
     positions: &[Expr],

@@ -7,7 +7,7 @@ use crate::error::OpError;
 use crate::lower::Lower;
 use crate::ops::special::{in_f64, trigamma};
 use crate::promote::{Promote::Common, Promote::Float, promote};
-use crate::view::Access;
+use crate::view::ValueAccess;
 use litz_ir::loops::Val;
 use litz_ir::{Dtype, ScalarOp};
 use litz_sym::Expr;
@@ -142,10 +142,16 @@ fn divisors(
 }
 
 /// What a routine gives for contiguous operands.
-fn run(lw: &mut Lower<'_>, routine: &str, operands: &[Access], dtype: Dtype, out: &Access) -> Access {
+fn run(
+    lw: &mut Lower<'_>,
+    routine: &str,
+    operands: &[ValueAccess],
+    dtype: Dtype,
+    out: &ValueAccess,
+) -> ValueAccess {
     let results = lw.temp("values", dtype, &out.sizes);
     let count: Expr = out.sizes.iter().copied().product();
-    let reads: Vec<&Access> = operands.iter().collect();
+    let reads: Vec<&ValueAccess> = operands.iter().collect();
     lw.call(routine, &reads, &[&results], vec![count]);
     results
 }

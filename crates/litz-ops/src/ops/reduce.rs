@@ -7,7 +7,7 @@ use crate::error::OpError;
 use crate::infer::InferCx;
 use crate::lower::Lower;
 use crate::promote::real_of;
-use crate::view::Access;
+use crate::view::ValueAccess;
 use litz_ir::dtype::Kind;
 use litz_ir::graph::{TensorType, Type};
 use litz_ir::loops::Val;
@@ -98,9 +98,9 @@ pub(crate) fn reduced_coords(b: &mut Body<'_>, sizes: &[Expr], dims: &[usize], a
 /// One nest that reduces `x` over `dims` into `out`: `f` makes the stored value from the element, in `dtype`.
 pub(crate) fn reduce_into(
     lw: &mut Lower<'_>,
-    x: &Access,
+    x: &ValueAccess,
     dims: &[usize],
-    out: &Access,
+    out: &ValueAccess,
     dtype: Dtype,
     f: impl FnOnce(&mut Body<'_>, Val) -> Val,
 ) -> Result<(), OpError> {
@@ -232,7 +232,12 @@ fn mean(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
 }
 
 /// The mean over dimensions.
-pub(crate) fn mean_into(lw: &mut Lower<'_>, x: &Access, dims: &[usize], out: &Access) -> Result<(), OpError> {
+pub(crate) fn mean_into(
+    lw: &mut Lower<'_>,
+    x: &ValueAccess,
+    dims: &[usize],
+    out: &ValueAccess,
+) -> Result<(), OpError> {
     let n = count(&x.sizes, dims);
     reduce_into(lw, x, dims, out, out.dtype.compute(), |b, v| {
         let sum = b.reduce(ReduceOp::Sum, v);
@@ -318,7 +323,12 @@ pub(crate) fn pinned(coords: &[Expr], dims: &[usize]) -> Vec<Expr> {
 }
 
 /// Copies a value that keeps reduced dimensions to one that may not.
-fn copy_reduced(lw: &mut Lower<'_>, kept: &Access, dims: &[usize], out: &Access) -> Result<(), OpError> {
+fn copy_reduced(
+    lw: &mut Lower<'_>,
+    kept: &ValueAccess,
+    dims: &[usize],
+    out: &ValueAccess,
+) -> Result<(), OpError> {
     lw.nest(&out.sizes, |b, at| {
         let v = b.read(kept, &outer_coords(kept, dims, at));
         b.store(out, at, v);
@@ -393,7 +403,7 @@ fn logsumexp(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
 }
 
 /// Coordinates of a value that keeps reduced dimensions, from those of a result that may drop them.
-fn outer_coords(x: &Access, dims: &[usize], at: &[Expr]) -> Vec<Expr> {
+fn outer_coords(x: &ValueAccess, dims: &[usize], at: &[Expr]) -> Vec<Expr> {
     if at.len() == x.rank() {
         return at.to_vec();
     }

@@ -13,7 +13,7 @@ use crate::layout::{format_strides, suggested_format};
 use crate::lower::Lower;
 use crate::ops::curve::{Curve, cubic_far, cubic_near, curve_weights, reach};
 use crate::ops::resize_bytes::{self, Taken, Weighting};
-use crate::view::Access;
+use crate::view::ValueAccess;
 use litz_ir::graph::{Arg, MemoryFormat, TensorType, Type};
 use litz_ir::loops::Val;
 use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
@@ -386,7 +386,7 @@ pub(crate) fn taps(
 }
 
 /// The sum over all combinations of taps, one of each dimension; the last dimension is summed first.
-fn weighted_sum(b: &mut Body<'_>, x: &Access, coords: &[Expr], taps: &[Vec<Tap>]) -> Val {
+fn weighted_sum(b: &mut Body<'_>, x: &ValueAccess, coords: &[Expr], taps: &[Vec<Tap>]) -> Val {
     let Some((along, rest)) = taps.split_first() else { return b.read(x, coords) };
     let mut sum = None;
     for &(coord, weight) in along {
@@ -493,7 +493,13 @@ impl<'a> Filter<'a> {
         b.select(inside, weight, zero)
     }
 
-    fn apply(&self, lw: &mut Lower<'_>, x: &Access, dim: usize, out: &Access) -> Result<(), OpError> {
+    fn apply(
+        &self,
+        lw: &mut Lower<'_>,
+        x: &ValueAccess,
+        dim: usize,
+        out: &ValueAccess,
+    ) -> Result<(), OpError> {
         let compute = x.dtype.compute();
         let count = self.axis.count;
         let total = lw.temp("total", compute, &[count]);

@@ -8,7 +8,7 @@ use crate::body::Body;
 use crate::error::OpError;
 use crate::lower::Lower;
 use crate::ops::curve::{Curve, cubic_far, cubic_near, reach};
-use crate::view::Access;
+use crate::view::ValueAccess;
 use litz_ir::loops::Val;
 use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
 use litz_sym::{Expr, Rel};
@@ -48,10 +48,10 @@ const MOST_BITS: i64 = 22;
 /// Resizes the last two of four dimensions.
 pub(crate) fn resize(
     lw: &mut Lower<'_>,
-    x: &Access,
+    x: &ValueAccess,
     [rows, columns]: [Axis; 2],
     weighting: Weighting,
-    out: &Access,
+    out: &ValueAccess,
 ) -> Result<(), OpError> {
     let mut sizes = x.sizes.clone();
     sizes[3] = columns.count;
@@ -63,11 +63,11 @@ pub(crate) fn resize(
 /// What results along one dimension are made of.
 struct Filter {
     /// The first element of each.
-    first: Access,
+    first: ValueAccess,
     /// For each the weights of elements from its first on.
-    weights: Access,
+    weights: ValueAccess,
     /// How many bits of a weight are behind its point.
-    bits: Access,
+    bits: ValueAccess,
 }
 
 impl Filter {
@@ -138,9 +138,9 @@ impl Filter {
     /// As many bits as the largest weight has room for in 16, one of which is its sign.
     fn rounded(
         lw: &mut Lower<'_>,
-        first: Access,
-        exact: &Access,
-        largest: &Access,
+        first: ValueAccess,
+        exact: &ValueAccess,
+        largest: &ValueAccess,
     ) -> Result<Filter, OpError> {
         let (bits, unit) = (lw.temp("bits", Dtype::I32, &[]), lw.temp("unit", Dtype::F64, &[]));
         lw.nest(&[], |b, _| {
@@ -174,7 +174,13 @@ impl Filter {
         Ok(Filter { first, weights, bits })
     }
 
-    fn apply(&self, lw: &mut Lower<'_>, x: &Access, dim: usize, out: &Access) -> Result<(), OpError> {
+    fn apply(
+        &self,
+        lw: &mut Lower<'_>,
+        x: &ValueAccess,
+        dim: usize,
+        out: &ValueAccess,
+    ) -> Result<(), OpError> {
         let (taps, size) = (self.weights.sizes[1], x.sizes[dim]);
         lw.nest(&out.sizes, |b, at| {
             let first = b.load(&self.first, &at[dim..=dim]);

@@ -10,7 +10,7 @@ use crate::infer::InferCx;
 use crate::layout::not_negative;
 use crate::lower::Lower;
 use crate::ops::data::stated_size;
-use crate::view::Access;
+use crate::view::ValueAccess;
 use litz_ir::graph::{TensorType, Type};
 use litz_ir::loops::Val;
 use litz_ir::{Dtype, ReduceOp, Scalar};
@@ -138,7 +138,7 @@ fn pool(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
 }
 
 /// The image of a region.
-fn image_of(b: &mut Body<'_>, regions: &Access, region: Expr, images: Expr) -> Expr {
+fn image_of(b: &mut Body<'_>, regions: &ValueAccess, region: Expr, images: Expr) -> Expr {
     let image = b.read(regions, &[region, Expr::zero()]);
     // A number just below 0 would be cut off to it.
     let zero = b.lit(image, 0.0);
@@ -153,7 +153,7 @@ fn resample(
     lw: &mut Lower<'_>,
     args: &Args<'_>,
     routine: &str,
-    results: &[&Access],
+    results: &[&ValueAccess],
     flags: &[bool],
 ) -> Result<(), OpError> {
     let (x, regions) = (lw.access(args.tensor("input")?)?, lw.access(args.tensor("rois")?)?);
@@ -269,7 +269,7 @@ fn around(b: &mut Body<'_>, place: Val, size: Expr) -> Around {
 }
 
 /// The value between four pixels of a channel of an image.
-fn between_pixels(b: &mut Body<'_>, x: &Access, plane: (Expr, Expr), row: Val, column: Val) -> Val {
+fn between_pixels(b: &mut Body<'_>, x: &ValueAccess, plane: (Expr, Expr), row: Val, column: Val) -> Val {
     let (rows, columns) = (around(b, row, x.sizes[2]), around(b, column, x.sizes[3]));
     let lines = rows.pixels.map(|r| {
         let pair = columns.pixels.map(|c| b.read(x, &[plane.0, plane.1, r, c]));

@@ -11,7 +11,7 @@ use crate::lower::Lower;
 use crate::ops::data::stated_size;
 use crate::ops::index::flattened;
 use crate::traits::Complex;
-use crate::view::Access;
+use crate::view::ValueAccess;
 use litz_ir::graph::{Arg, TensorType, Type, Value, contiguous_strides};
 use litz_ir::{Dtype, ReduceOp, Scalar};
 use litz_sym::{Expr, Rel};
@@ -85,7 +85,7 @@ fn distinct(args: &Args<'_>, dim: Option<usize>) -> Result<Expr, OpError> {
 }
 
 /// What is told apart, along the first dimension: elements in row-major order, or slices along the dimension.
-fn told_apart(lw: &mut Lower<'_>, args: &Args<'_>, dim: Option<usize>) -> Result<Access, OpError> {
+fn told_apart(lw: &mut Lower<'_>, args: &Args<'_>, dim: Option<usize>) -> Result<ValueAccess, OpError> {
     let x = args.tensor("self")?;
     let access = lw.access(x)?;
     let Some(d) = dim else {
@@ -192,8 +192,8 @@ fn unique(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
 fn inverse(
     lw: &mut Lower<'_>,
     args: &Args<'_>,
-    begins: &Access,
-    order: Option<&Access>,
+    begins: &ValueAccess,
+    order: Option<&ValueAccess>,
 ) -> Result<(), OpError> {
     let Some(inverse) = lw.result(args, 1) else { return Ok(()) };
     let n = begins.sizes[0];
@@ -226,7 +226,7 @@ fn inverse(
 }
 
 /// How long each run is, of those that begin at `places`.
-fn lengths(lw: &mut Lower<'_>, args: &Args<'_>, places: &Access, n: Expr) -> Result<(), OpError> {
+fn lengths(lw: &mut Lower<'_>, args: &Args<'_>, places: &ValueAccess, n: Expr) -> Result<(), OpError> {
     let (Some(lengths), count) = (lw.result(args, 2), places.sizes[0]) else { return Ok(()) };
     lw.nest(&[count], |b, at| {
         let here = b.load(places, at);

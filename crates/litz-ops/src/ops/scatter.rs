@@ -8,7 +8,7 @@ use crate::lower::Lower;
 use crate::ops::index::{
     bound_along, copied_self, index_along_type, listed_along, scatter_type, source_element,
 };
-use crate::view::Access;
+use crate::view::ValueAccess;
 use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
 use litz_sym::Expr;
 
@@ -85,7 +85,7 @@ fn index_reduce(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
 fn scatter(
     lw: &mut Lower<'_>,
     args: &Args<'_>,
-    source: &Access,
+    source: &ValueAccess,
     sizes: &[Expr],
     target: Target<'_>,
 ) -> Result<(), OpError> {
@@ -118,7 +118,7 @@ fn scatter(
 fn divide_by_visits(
     lw: &mut Lower<'_>,
     args: &Args<'_>,
-    sums: &Access,
+    sums: &ValueAccess,
     sizes: &[Expr],
     target: Target<'_>,
     counts_self: bool,

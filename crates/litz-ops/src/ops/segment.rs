@@ -6,7 +6,7 @@ use crate::error::OpError;
 use crate::infer::InferCx;
 use crate::layout::same_sizes;
 use crate::lower::Lower;
-use crate::view::Access;
+use crate::view::ValueAccess;
 use litz_ir::graph::{TensorType, Type};
 use litz_ir::{Dtype, ReduceOp};
 use litz_sym::{Expr, Rel};
@@ -45,7 +45,7 @@ fn segments_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpE
 }
 
 /// Where each segment starts and ends.
-fn ends(lw: &mut Lower<'_>, args: &Args<'_>, count: Expr) -> Result<[Access; 2], OpError> {
+fn ends(lw: &mut Lower<'_>, args: &Args<'_>, count: Expr) -> Result<[ValueAccess; 2], OpError> {
     let by_offsets = args.has("offsets");
     let given = lw.access(args.tensor(if by_offsets { "offsets" } else { "lengths" })?)?;
     let last = given.rank() - 1;

@@ -18,7 +18,7 @@ use super::prepared::{Prepared, SizeFacts};
 use super::queues::{Devices, On, Queues};
 use super::recordings::Recordings;
 use crate::arena::{AlignedBuf, GuardPages, GuardedPieces};
-use crate::device::{Buffer, Launch, Space};
+use crate::device::{AddressSpace, Buffer, Launch};
 use crate::error::RunError;
 use crate::host::{Kept, Operand};
 use crate::limits::{Limit, LimitExceeded, Limits};
@@ -242,7 +242,7 @@ impl Context {
             param.room <= shape.bytes && has_layout(view.sizes, view.strides, &shape.strides);
         let is_usable = view.len > 0 && is_as_expected && self.pages == GuardPages::Off;
         let may_store = !param.is_stored || lent.is_some_and(|lent| lent.is_apart);
-        let is_of_host = self.queues.space(param.device) == Space::Host;
+        let is_of_host = self.queues.space(param.device) == AddressSpace::Host;
         match is_of_host {
             true if is_usable && may_store => {
                 self.bases[at] = view.data.cast_mut();
@@ -405,8 +405,9 @@ impl Context {
             let address = self.address(*place);
             self.args.push(address);
         }
-        let is_out_of_reach =
-            |(_, number): &(usize, plan::Buffer)| self.queues.space(number.place.device) != Space::Host;
+        let is_out_of_reach = |(_, number): &(usize, plan::Buffer)| {
+            self.queues.space(number.place.device) != AddressSpace::Host
+        };
         if numbers.iter().any(is_out_of_reach) {
             let found = self.operands(numbers.iter().map(|(_, number)| number))?;
             numbers.iter().zip(found).for_each(|((at, _), number)| self.args[*at] = number);
@@ -454,7 +455,7 @@ impl Context {
             buffers().map(|buffer| self.address(buffer.place)).collect();
         self.queues.wait()?;
         let is_there =
-            |queues: &Queues, buffer: &plan::Buffer| queues.space(buffer.place.device) == Space::Host;
+            |queues: &Queues, buffer: &plan::Buffer| queues.space(buffer.place.device) == AddressSpace::Host;
         let copies = buffers().filter(|buffer| !is_there(&self.queues, buffer));
         self.operands = copies.map(|buffer| AlignedBuf::new(buffer.bytes)).collect::<Result<_, _>>()?;
         if self.operands.is_empty() {
@@ -483,7 +484,7 @@ impl Context {
     ) -> Result<(), RunError> {
         for (buffer, from) in writes {
             let (place, to) = (buffer.place.device, self.address(buffer.place));
-            if self.queues.space(place) != Space::Host {
+            if self.queues.space(place) != AddressSpace::Host {
                 let (from, to) = ((On::Host, from.cast_const()), (On::Device(place), to));
                 // SAFETY: as above; the copies stay until the next routine, which waits first.
                 unsafe { self.queues.copy(place, from, to, buffer.bytes) };

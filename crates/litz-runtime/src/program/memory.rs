@@ -6,7 +6,7 @@ use std::cell::UnsafeCell;
 use super::queues::Devices;
 use crate::arena::{ALIGNMENT, AlignedBuf, GuardPages, OutOfMemory};
 use crate::cache::{CacheKey, FileMemory, ObjectCache, Unfinished};
-use crate::device::{Buffer, Copy, Space};
+use crate::device::{AddressSpace, Buffer, Copy};
 use crate::error::RunError;
 use crate::weights::ConstMemory;
 
@@ -121,8 +121,8 @@ impl Memory {
         let mut streams = devices.iter().map(|device| device.stream()).collect::<Result<Vec<_>, _>>()?;
         for ((start, bytes), &place) in given.chain(kept).zip(places) {
             let buffer = Buffer::new(&*devices[place], bytes)?;
-            let space = devices[place].memory().map_or(Space::Host, |_| Space::Device);
-            let (from, to) = ((Space::Host, start.cast_const()), (space, buffer.as_ptr()));
+            let space = devices[place].memory().map_or(AddressSpace::Host, |_| AddressSpace::Device);
+            let (from, to) = ((AddressSpace::Host, start.cast_const()), (space, buffer.as_ptr()));
             // SAFETY: both are as large as this, and live until the stream is done; an error drops the streams first.
             unsafe { streams[place].copy(Copy { from, to, bytes }) };
             buffers.push(buffer);
@@ -177,9 +177,9 @@ impl Memory {
                 let mut streams =
                     devices.iter().map(|device| device.stream()).collect::<Result<Vec<_>, _>>()?;
                 for ((buffer, bytes), &place) in buffers.iter().zip(&mut contents).zip(places) {
-                    let space = devices[place].memory().map_or(Space::Host, |_| Space::Device);
+                    let space = devices[place].memory().map_or(AddressSpace::Host, |_| AddressSpace::Device);
                     let (from, to) =
-                        ((space, buffer.as_ptr().cast_const()), (Space::Host, bytes.as_mut_ptr()));
+                        ((space, buffer.as_ptr().cast_const()), (AddressSpace::Host, bytes.as_mut_ptr()));
                     // SAFETY: both are as large as the buffer, and live until the stream is done.
                     unsafe { streams[place].copy(Copy { from, to, bytes: buffer.len() }) };
                 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::device::{Copy, Device, Event, Space, Stream};
+use crate::device::{AddressSpace, Copy, Device, Event, Stream};
 use crate::error::RunError;
 
 /// The devices that a program runs on, that of its first line first.
@@ -18,7 +18,7 @@ pub(super) enum On {
 /// The streams of one call. The first ones are the first streams of the devices, in their order.
 pub(super) struct Queues {
     pub(super) devices: Devices,
-    spaces: Vec<Space>,
+    spaces: Vec<AddressSpace>,
     streams: Vec<Box<dyn Stream>>,
     /// The device of each stream.
     places: Vec<usize>,
@@ -32,8 +32,8 @@ impl Queues {
     /// Streams on devices, by position; `places` begins with each device once.
     pub(super) fn new(devices: &Devices, places: &[usize]) -> Result<Queues, RunError> {
         let space = |device: &Arc<dyn Device>| match device.memory() {
-            Some(_) => Space::Device,
-            None => Space::Host,
+            Some(_) => AddressSpace::Device,
+            None => AddressSpace::Host,
         };
         Ok(Queues {
             devices: Arc::clone(devices),
@@ -46,7 +46,7 @@ impl Queues {
     }
 
     /// Where launches of a device find memory.
-    pub(super) fn space(&self, device: usize) -> Space {
+    pub(super) fn space(&self, device: usize) -> AddressSpace {
         self.spaces[device]
     }
 
@@ -142,9 +142,11 @@ impl Queues {
     ) {
         let own = self.places[queue];
         let space = |place: On| match place {
-            On::Device(device) if self.spaces[device] == Space::Device && device != own => Space::Peer,
+            On::Device(device) if self.spaces[device] == AddressSpace::Device && device != own => {
+                AddressSpace::Peer
+            }
             On::Device(device) => self.spaces[device],
-            On::Host => Space::Host,
+            On::Host => AddressSpace::Host,
         };
         let copy = Copy { from: (space(from.0), from.1), to: (space(to.0), to.1), bytes };
         // SAFETY: by the contract.

@@ -2,7 +2,7 @@
 
 use litz_ir::Dtype;
 use litz_ir::ids::Table;
-use litz_ir::kernel::{Filling, Ring, RingData, Space, Swizzle, Sync};
+use litz_ir::kernel::{Filling, MemorySpace, Ring, RingData, Swizzle, Sync};
 use litz_ir::target::{Level, Team};
 
 use super::fragments::{LoadOfFragment, ProductOfFragments};
@@ -39,7 +39,7 @@ pub(super) struct Memory {
     pub(super) name: String,
     pub(super) extent: Formula,
     pub(super) dtype: Dtype,
-    pub(super) space: Space,
+    pub(super) space: MemorySpace,
     pub(super) is_read_only: bool,
     /// Who sees what is stored there, of several threads. None where nothing is.
     pub(super) seen: Option<Seen>,
@@ -50,7 +50,7 @@ pub(super) struct Memory {
 impl Memory {
     /// Whether each thread has one.
     pub(super) fn is_own(&self) -> bool {
-        self.space == Space::Own
+        self.space == MemorySpace::Own
     }
 }
 

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use litz_ir::kernel::Space;
+use litz_ir::kernel::MemorySpace;
 use litz_ir::target::Gpu;
 
 use super::code::{Memory, Node};
@@ -188,14 +188,20 @@ impl Counter {
     pub(super) fn note(&mut self, mem: usize, memory: &Memory, at: usize, is_store: bool, by: By) {
         let bytes = memory.dtype.size();
         let at = match (memory.space, memory.swizzle) {
-            (Space::Shared, Some(swizzle)) => usize::try_from(swizzle.place(at as i64, bytes)).unwrap_or(at),
+            (MemorySpace::Shared, Some(swizzle)) => {
+                usize::try_from(swizzle.place(at as i64, bytes)).unwrap_or(at)
+            }
             _ => at,
         };
         let is_counted = match memory.space {
-            Space::Read | Space::Write | Space::Update | Space::Global => true,
+            MemorySpace::Read | MemorySpace::Write | MemorySpace::Update | MemorySpace::Global => true,
             // A box is written by what copies it, not by lanes.
-            Space::Shared => !self.is_box,
-            Space::Number | Space::Register | Space::Scratch | Space::Own | Space::Cluster => false,
+            MemorySpace::Shared => !self.is_box,
+            MemorySpace::Number
+            | MemorySpace::Register
+            | MemorySpace::Scratch
+            | MemorySpace::Own
+            | MemorySpace::Cluster => false,
         };
         if !is_counted {
             return;
@@ -206,7 +212,7 @@ impl Counter {
         let byte = at * bytes;
         if let [Some(row), Some(column), Some(point)] = by.at {
             access.is_matrix = true;
-            if memory.space == Space::Shared {
+            if memory.space == MemorySpace::Shared {
                 access.part = [row / ROWS, column / ROWS, point * bytes as i64 / 16];
             }
             access.warp = by.range.first / Gpu::LANES;
@@ -252,7 +258,7 @@ impl Counter {
             {
                 continue;
             }
-            if memory.space == Space::Shared {
+            if memory.space == MemorySpace::Shared {
                 self.counts.banks.add(rounds(&begins, bytes));
             } else {
                 let served = sectors(&begins, bytes);

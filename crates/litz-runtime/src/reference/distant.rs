@@ -14,7 +14,7 @@ use litz_ir::kernel::Kernel;
 use super::{Kernels, ReferenceDevice, lock};
 use crate::arena::{AlignedBuf, OutOfMemory};
 use crate::device::{
-    Copy, Device, DeviceMemory, Event, KernelId, Launch, Recording, RunsAtOnce, Space, Stream,
+    AddressSpace, Copy, Device, DeviceMemory, Event, KernelId, Launch, Recording, RunsAtOnce, Stream,
 };
 use crate::error::RunError;
 
@@ -245,11 +245,13 @@ impl Queue {
     }
 
     fn copy(&self, Copy { from, to, bytes }: Copy) -> Result<(), RunError> {
-        let on_host = |(space, start): (Space, *mut u8)| match space {
-            Space::Host if start.addr() & MARK == 0 => Ok(start),
-            Space::Host => Err(RunError::bug("the host", format!("{start:p} is an address of the device"))),
-            Space::Device => self.memory.on_host(start, bytes),
-            Space::Peer => {
+        let on_host = |(space, start): (AddressSpace, *mut u8)| match space {
+            AddressSpace::Host if start.addr() & MARK == 0 => Ok(start),
+            AddressSpace::Host => {
+                Err(RunError::bug("the host", format!("{start:p} is an address of the device")))
+            }
+            AddressSpace::Device => self.memory.on_host(start, bytes),
+            AddressSpace::Peer => {
                 let mut others = self.peers.iter().filter(|other| !Arc::ptr_eq(other, &self.memory));
                 let found = others.find_map(|other| other.on_host(start, bytes).ok());
                 found.ok_or_else(|| RunError::bug("the device", format!("{start:p} is in no peer's memory")))

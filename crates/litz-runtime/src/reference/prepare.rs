@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use litz_ir::kernel::{
-    self, Act, Dot, Element, Fragment, Kernel, LaneReduction, LoopKind, MatrixProduct, Mem, Op, Ring, Rows,
-    Space, Stmt, Sync, Val,
+    self, Act, Dot, Element, Fragment, Kernel, KernelLoopKind, LaneReduction, MatrixProduct, Mem,
+    MemorySpace, Op, Ring, Rows, Stmt, Sync, Val,
 };
 use litz_ir::target::{Instruction, Level, Side};
 use litz_ir::{Dtype, ReduceOp, ScalarOp};
@@ -36,7 +36,7 @@ pub(super) fn prepare(kernel: &Kernel) -> Result<Code, RunError> {
     let mems = kernel.mems.values().map(|mem| {
         let is_read_only = mem.space.is_only_read();
         let seen = match mem.space {
-            Space::Shared => Seen::Block,
+            MemorySpace::Shared => Seen::Block,
             space if space.is_shared() => Seen::All,
             _ => Seen::One,
         };
@@ -70,8 +70,8 @@ pub(super) fn prepare(kernel: &Kernel) -> Result<Code, RunError> {
         values: kernel.vals.len(),
         has_levels: cx.has_levels,
         has_blocks: cx.has_blocks,
-        has_clusters: cx.has_clusters || kernel.mems.values().any(|mem| mem.space == Space::Cluster),
-        has_own: kernel.mems.values().any(|mem| mem.space == Space::Own),
+        has_clusters: cx.has_clusters || kernel.mems.values().any(|mem| mem.space == MemorySpace::Cluster),
+        has_own: kernel.mems.values().any(|mem| mem.space == MemorySpace::Own),
         rings: kernel.rings.clone(),
         needs_units: cx.needs_units,
     })
@@ -132,7 +132,7 @@ impl Context<'_> {
                 let lane = self.lane(inner.kind);
                 let (levels, side) = (self.levels.len(), self.sides);
                 self.levels.extend(inner.kind.level());
-                self.sides += usize::from(inner.kind == LoopKind::Mma);
+                self.sides += usize::from(inner.kind == KernelLoopKind::Mma);
                 let body = self.block(&inner.body)?;
                 self.levels.truncate(levels);
                 self.sides = side;
@@ -143,14 +143,14 @@ impl Context<'_> {
                     return Ok(Node::Level { team, var, extent, body, waits });
                 }
                 match inner.kind {
-                    LoopKind::Mma if levels > 0 => Node::Instruction { side, var, extent, body },
-                    LoopKind::For
-                    | LoopKind::Unroll
-                    | LoopKind::Vector { .. }
-                    | LoopKind::Level(_)
-                    | LoopKind::Chain
-                    | LoopKind::Pipeline { .. }
-                    | LoopKind::Mma => {
+                    KernelLoopKind::Mma if levels > 0 => Node::Instruction { side, var, extent, body },
+                    KernelLoopKind::For
+                    | KernelLoopKind::Unroll
+                    | KernelLoopKind::Vector { .. }
+                    | KernelLoopKind::Level(_)
+                    | KernelLoopKind::Chain
+                    | KernelLoopKind::Pipeline { .. }
+                    | KernelLoopKind::Mma => {
                         Node::Loop { var, lane, width: width(inner.kind), extent, body, waits }
                     }
                 }
@@ -277,19 +277,19 @@ impl Context<'_> {
     }
 
     /// What the variable for the lane of a vector loop is.
-    fn lane(&mut self, kind: LoopKind) -> Option<Lane> {
+    fn lane(&mut self, kind: KernelLoopKind) -> Option<Lane> {
         match kind {
-            LoopKind::Vector { lanes, copies, lane: Some(lane), .. } => {
+            KernelLoopKind::Vector { lanes, copies, lane: Some(lane), .. } => {
                 let round = i64::from(lanes) * i64::from(copies);
                 Some(Lane { var: self.define(lane), lanes: i64::from(lanes.max(1)), round: round.max(1) })
             }
-            LoopKind::For
-            | LoopKind::Unroll
-            | LoopKind::Vector { .. }
-            | LoopKind::Level(_)
-            | LoopKind::Chain
-            | LoopKind::Pipeline { .. }
-            | LoopKind::Mma => None,
+            KernelLoopKind::For
+            | KernelLoopKind::Unroll
+            | KernelLoopKind::Vector { .. }
+            | KernelLoopKind::Level(_)
+            | KernelLoopKind::Chain
+            | KernelLoopKind::Pipeline { .. }
+            | KernelLoopKind::Mma => None,
         }
     }
 
@@ -489,14 +489,14 @@ impl Context<'_> {
 }
 
 /// So many iterations of a loop are one act of a thread.
-fn width(kind: LoopKind) -> u32 {
+fn width(kind: KernelLoopKind) -> u32 {
     match kind {
-        LoopKind::Vector { lanes, .. } => lanes.max(1),
-        LoopKind::For
-        | LoopKind::Unroll
-        | LoopKind::Level(_)
-        | LoopKind::Chain
-        | LoopKind::Pipeline { .. }
-        | LoopKind::Mma => 1,
+        KernelLoopKind::Vector { lanes, .. } => lanes.max(1),
+        KernelLoopKind::For
+        | KernelLoopKind::Unroll
+        | KernelLoopKind::Level(_)
+        | KernelLoopKind::Chain
+        | KernelLoopKind::Pipeline { .. }
+        | KernelLoopKind::Mma => 1,
     }
 }

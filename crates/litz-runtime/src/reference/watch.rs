@@ -1,6 +1,6 @@
 //! Notes which acts run and what they access, where that is looked at.
 
-use litz_ir::kernel::Space;
+use litz_ir::kernel::MemorySpace;
 
 use super::code::{Memory, Node};
 use super::counts::By;
@@ -35,7 +35,7 @@ impl Machine<'_, '_> {
             return;
         }
         let mut bytes = 0;
-        let is_register = |mem: &Memory| matches!(mem.space, Space::Register | Space::Own);
+        let is_register = |mem: &Memory| matches!(mem.space, MemorySpace::Register | MemorySpace::Own);
         for (at, mem) in self.code.mems.iter().enumerate().filter(|(_, mem)| is_register(mem)) {
             let has_levels = self.code.has_levels && !mem.is_own();
             bytes += mem.dtype.size() * if has_levels { self.most_owned(at) } else { self.state.extents[at] };
@@ -49,8 +49,12 @@ impl Machine<'_, '_> {
     pub(super) fn end_counts(&mut self) {
         let Some(counter) = &mut self.state.counter else { return };
         counter.complete(&self.code.mems);
-        let shared =
-            self.code.mems.iter().zip(&self.state.extents).filter(|(mem, _)| mem.space == Space::Shared);
+        let shared = self
+            .code
+            .mems
+            .iter()
+            .zip(&self.state.extents)
+            .filter(|(mem, _)| mem.space == MemorySpace::Shared);
         let bytes: usize = shared.map(|(mem, extent)| mem.dtype.size() * extent).sum();
         counter.counts.shared_bytes = counter.counts.shared_bytes.max(bytes as u64);
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::archive;
-use crate::fuzz::Target;
+use crate::fuzz::FuzzTarget;
 
 /// Bytes that models and expressions begin with.
 const RANDOM_SEEDS: u64 = 16;
@@ -14,15 +14,15 @@ fn crates() -> PathBuf {
 }
 
 /// Inputs of the repository that a target starts from, by name, in the order of their names.
-pub fn seeds(target: Target) -> Vec<(String, Vec<u8>)> {
+pub fn seeds(target: FuzzTarget) -> Vec<(String, Vec<u8>)> {
     let golden = crates().join("litz-import/tests/golden");
     let texts = crates().join("litz-ir/tests/text");
     match target {
-        Target::Archive => archives(&golden),
-        Target::Program | Target::Run => {
+        FuzzTarget::Archive => archives(&golden),
+        FuzzTarget::Program | FuzzTarget::Run => {
             archives(&golden).into_iter().map(|(name, bytes)| (name, program(bytes))).collect()
         }
-        Target::Text => {
+        FuzzTarget::Text => {
             let file_tests = crates().with_file_name("filetests");
             let mut all = files(&texts, "litz");
             all.extend(
@@ -30,7 +30,7 @@ pub fn seeds(target: Target) -> Vec<(String, Vec<u8>)> {
             );
             all
         }
-        Target::Models | Target::Simplify => {
+        FuzzTarget::Models | FuzzTarget::Simplify => {
             let bytes = |seed| crate::choices::bytes(seed, 256);
             (0..RANDOM_SEEDS).map(|seed| (format!("random-{seed}"), bytes(seed))).collect()
         }
@@ -38,7 +38,7 @@ pub fn seeds(target: Target) -> Vec<(String, Vec<u8>)> {
 }
 
 /// Inputs in which a target once found something.
-pub fn findings(target: Target) -> Vec<(String, Vec<u8>)> {
+pub fn findings(target: FuzzTarget) -> Vec<(String, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("findings").join(target.name());
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();

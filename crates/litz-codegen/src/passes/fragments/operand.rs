@@ -3,7 +3,8 @@
 use super::{Around, PLACES, Products, Sum, nested, places};
 use litz_ir::Scalar;
 use litz_ir::kernel::{
-    Act, Fragment, FragmentLoad, Loop, LoopKind, Mem, Op, Part, PartMut, Rows, Space, Stmt, Val, position,
+    Act, Fragment, FragmentLoad, KernelLoopKind, Loop, Mem, MemorySpace, Op, Part, PartMut, Rows, Stmt, Val,
+    position,
 };
 use litz_ir::loops::Axis;
 use litz_ir::target::{Gpu, Instruction, Level, Side};
@@ -130,7 +131,7 @@ impl Products<'_> {
         let bytes = data.dtype.size() as i64;
         let is_guarded = !guard.iter().all(|rel| operand.is_of_other(rel)) || !operand.guard.is_empty();
         let has_rows = data.swizzle.is_none_or(|swizzle| i64::from(swizzle.unit) * bytes >= ROW_BYTES);
-        if data.space != Space::Shared || is_guarded || !has_rows || bytes > 4 {
+        if data.space != MemorySpace::Shared || is_guarded || !has_rows || bytes > 4 {
             return None;
         }
         let [across, point] = operand.axes;
@@ -201,16 +202,16 @@ impl Products<'_> {
         let index = vec![facts.simplify(place.subst(&|sym| own.get(&sym).copied()))];
         let store = Act::Store { mem, index, value: stored, combine: None, guard: Vec::new(), atomic: false };
         lets.push(Stmt::Act(store));
-        let around = |kind: LoopKind, var: Sym, extent: i64, body: Vec<Stmt>| {
+        let around = |kind: KernelLoopKind, var: Sym, extent: i64, body: Vec<Stmt>| {
             vec![Stmt::Loop(Loop { kind, var, extent: Expr::int(extent), body })]
         };
-        let vector = LoopKind::vector(pieces[2] as u32, 1);
-        let kind = if pieces[2] == 1 { LoopKind::Unroll } else { vector };
+        let vector = KernelLoopKind::vector(pieces[2] as u32, 1);
+        let kind = if pieces[2] == 1 { KernelLoopKind::Unroll } else { vector };
         let body = around(kind, i, pieces[2], lets);
-        let body = around(LoopKind::Unroll, h, pieces[1], body);
-        let body = around(LoopKind::Unroll, q, pieces[0], body);
-        let body = around(LoopKind::Level(Level::Lane.into()), l, lanes, body);
-        if warps > 1 { around(LoopKind::Level(Level::Warp.into()), warp, warps, body) } else { body }
+        let body = around(KernelLoopKind::Unroll, h, pieces[1], body);
+        let body = around(KernelLoopKind::Unroll, q, pieces[0], body);
+        let body = around(KernelLoopKind::Level(Level::Lane.into()), l, lanes, body);
+        if warps > 1 { around(KernelLoopKind::Level(Level::Warp.into()), warp, warps, body) } else { body }
     }
 
     /// As [`Products::copy_of`], of an index that is checked: not under conditions of the other operand's sides, where it does not matter.

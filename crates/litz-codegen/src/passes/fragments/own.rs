@@ -15,7 +15,7 @@ use litz_analysis::apart::in_mixed_radix;
 use litz_analysis::inside::longest;
 use litz_ir::Diag;
 use litz_ir::kernel::{
-    Act, Fragment, Kernel, LaneReduction, Loop, Mem, MemData, PartMut, Space, Stmt, Touch, visit,
+    Act, Fragment, Kernel, LaneReduction, Loop, Mem, MemData, MemorySpace, PartMut, Stmt, Touch, visit,
 };
 use litz_ir::loops::Axis;
 use litz_ir::target::{Instruction, Side};
@@ -46,7 +46,7 @@ pub(super) fn spread(kernel: &mut Kernel, facts: Facts) -> Result<(), Diag> {
     })?;
     for (mem, layout) in layouts {
         let (name, dtype) = (kernel.mems[mem].name.clone(), kernel.mems[mem].dtype);
-        kernel.mems[mem] = MemData::flat(name, dtype, Expr::int(layout.count), Space::Own);
+        kernel.mems[mem] = MemData::flat(name, dtype, Expr::int(layout.count), MemorySpace::Own);
     }
     Ok(())
 }
@@ -183,7 +183,8 @@ impl Walk<'_> {
 
     fn act(&mut self, act: &mut Act, facts: &Facts, f: &mut Visit<'_>) {
         let kernel = self.kernel;
-        let is_held = |mem: Mem| matches!(kernel.mems[mem].space, Space::Register | Space::Scratch);
+        let is_held =
+            |mem: Mem| matches!(kernel.mems[mem].space, MemorySpace::Register | MemorySpace::Scratch);
         let (threads, is_loaded) = (self.threads.clone(), matches!(act, Act::FragmentLoad(_)));
         let fragment = |(side, own): (Side, &mut Fragment), by: &Instruction, columns, f: &mut Visit<'_>| {
             if !is_held(own.mem) {

@@ -5,9 +5,9 @@ use litz_sym::{Expr, Sym};
 use crate::diag::Diags;
 use crate::dtype::Dtype;
 use crate::kernel::{
-    Act, Dot, Element, Filling, Fragment, FragmentLoad, FragmentProduct, Kernel, LaneReduction, Loop,
-    LoopKind, Matrix, MatrixProduct, Mem, MemData, Op, Operand, Ring, RingData, Rows, Space, Stmt, Swizzle,
-    Sync, Val, Warps,
+    Act, Dot, Element, Filling, Fragment, FragmentLoad, FragmentProduct, Kernel, KernelLoopKind,
+    LaneReduction, Loop, Matrix, MatrixProduct, Mem, MemData, MemorySpace, Op, Operand, Ring, RingData, Rows,
+    Stmt, Swizzle, Sync, Val, Warps,
 };
 use crate::scalar::{ReduceOp, ScalarOp};
 use crate::target::{Instruction, Level, Side};
@@ -125,7 +125,7 @@ impl Reader {
         if cx.is("ring") && cx.second_is_number() {
             return self.ring(cx).map(|()| true);
         }
-        match Space::ALL.into_iter().find(|space| cx.is(space.name())) {
+        match MemorySpace::ALL.into_iter().find(|space| cx.is(space.name())) {
             Some(space) => self.mem(cx, space).map(|()| true),
             None => Ok(false),
         }
@@ -156,7 +156,7 @@ impl Reader {
         Ok(())
     }
 
-    fn mem(&mut self, cx: &mut Cursor, space: Space) -> Result<()> {
+    fn mem(&mut self, cx: &mut Cursor, space: MemorySpace) -> Result<()> {
         if !space.is_local() && self.kernel.mems.len() > self.kernel.params {
             return Err(cx.error("syntax", "expected parameters ahead of locals"));
         }
@@ -237,14 +237,14 @@ impl Reader {
         cx.take();
         let axis = cx.axis()?;
         let kind = match (keyword, level(keyword)) {
-            (_, Some(level)) => LoopKind::Level(cx.team(level)?),
-            ("for", None) => LoopKind::For,
-            ("unroll", None) => LoopKind::Unroll,
-            ("chain", None) => LoopKind::Chain,
-            ("mma", None) => LoopKind::Mma,
+            (_, Some(level)) => KernelLoopKind::Level(cx.team(level)?),
+            ("for", None) => KernelLoopKind::For,
+            ("unroll", None) => KernelLoopKind::Unroll,
+            ("chain", None) => KernelLoopKind::Chain,
+            ("mma", None) => KernelLoopKind::Mma,
             ("pipeline", None) => {
                 cx.expect("by")?;
-                LoopKind::Pipeline { buffers: cx.integer()? }
+                KernelLoopKind::Pipeline { buffers: cx.integer()? }
             }
             (_, None) => {
                 let (lanes, copies) = cx.lanes()?;
@@ -253,7 +253,7 @@ impl Reader {
                     cx.expect("turns")?;
                 }
                 let lane = if cx.eat("lane") { Some(cx.sym()?) } else { None };
-                LoopKind::Vector { lanes, copies, interleaved, lane }
+                KernelLoopKind::Vector { lanes, copies, interleaved, lane }
             }
         };
         Ok(Stmt::Loop(Loop { kind, var: axis.var, extent: axis.extent, body: self.block(cx)? }))

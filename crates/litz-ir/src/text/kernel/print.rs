@@ -6,7 +6,7 @@ use litz_sym::Sym;
 
 use crate::ids::Id;
 use crate::kernel::{
-    Act, Dot, Element, Fragment, FragmentLoad, FragmentProduct, Kernel, LaneReduction, Loop, LoopKind,
+    Act, Dot, Element, Fragment, FragmentLoad, FragmentProduct, Kernel, KernelLoopKind, LaneReduction, Loop,
     Matrix, MatrixProduct, Mem, Op, Operand, Rows, Stmt, Swizzle, Sync, Val, visit,
 };
 use crate::text::print::{
@@ -136,16 +136,19 @@ impl<'a> Printer<'a> {
             Stmt::Loop(Loop { kind, var, extent, body }) => {
                 write!(f, "{indent}{} {var} in {extent}", kind.keyword())?;
                 match kind {
-                    LoopKind::Level(team) => write!(f, "{}", Behind(*team))?,
-                    LoopKind::For | LoopKind::Unroll | LoopKind::Chain | LoopKind::Mma => {}
-                    LoopKind::Vector { lanes, copies, interleaved, lane } => {
+                    KernelLoopKind::Level(team) => write!(f, "{}", Behind(*team))?,
+                    KernelLoopKind::For
+                    | KernelLoopKind::Unroll
+                    | KernelLoopKind::Chain
+                    | KernelLoopKind::Mma => {}
+                    KernelLoopKind::Vector { lanes, copies, interleaved, lane } => {
                         write!(f, "{}", Lanes(*lanes, *copies))?;
                         f.write_str(if *interleaved { " in turns" } else { "" })?;
                         if let Some(lane) = lane {
                             write!(f, " lane {lane}")?;
                         }
                     }
-                    LoopKind::Pipeline { buffers } => write!(f, " by {buffers}")?,
+                    KernelLoopKind::Pipeline { buffers } => write!(f, " by {buffers}")?,
                 }
                 f.write_str(" {\n")?;
                 self.block(f, body, depth + 1)?;
@@ -323,17 +326,17 @@ impl Display for Lanes {
     }
 }
 
-impl LoopKind {
+impl KernelLoopKind {
     /// The word its line starts with.
     pub fn keyword(self) -> &'static str {
         match self {
-            LoopKind::For => "for",
-            LoopKind::Unroll => "unroll",
-            LoopKind::Vector { .. } => "vector",
-            LoopKind::Pipeline { .. } => "pipeline",
-            LoopKind::Level(team) => team.level.name(),
-            LoopKind::Chain => "chain",
-            LoopKind::Mma => "mma",
+            KernelLoopKind::For => "for",
+            KernelLoopKind::Unroll => "unroll",
+            KernelLoopKind::Vector { .. } => "vector",
+            KernelLoopKind::Pipeline { .. } => "pipeline",
+            KernelLoopKind::Level(team) => team.level.name(),
+            KernelLoopKind::Chain => "chain",
+            KernelLoopKind::Mma => "mma",
         }
     }
 }

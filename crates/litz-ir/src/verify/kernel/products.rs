@@ -1,7 +1,9 @@
 //! Checks the acts of kernels that sum products: dot products, products of matrices, and of fragments.
 
 use super::Verifier;
-use crate::kernel::{Dot, Fragment, FragmentLoad, FragmentProduct, MatrixProduct, Operand, Rows, Space};
+use crate::kernel::{
+    Dot, Fragment, FragmentLoad, FragmentProduct, MatrixProduct, MemorySpace, Operand, Rows,
+};
 use crate::target::{Instruction, Level, Side};
 
 impl Verifier<'_> {
@@ -66,7 +68,7 @@ impl Verifier<'_> {
         let bytes = data.dtype.size();
         let is_beside = if *is_transposed { bytes == 2 } else { bytes <= 4 };
         let has_rows = data.swizzle.is_none_or(|swizzle| swizzle.unit as usize * bytes >= 16);
-        let is_fit = data.space == Space::Shared && side != Side::Sums && is_beside && has_rows;
+        let is_fit = data.space == MemorySpace::Shared && side != Side::Sums && is_beside && has_rows;
         let message = format_args!("{place}: `{}` has no rows of 16 bytes for it", data.name);
         self.report.check(is_fit, "wrong-fragment", message);
     }
@@ -109,7 +111,7 @@ impl Verifier<'_> {
         self.element(*mem, &[*first], place);
         self.operand(*mem, if side == Side::Sums { by.sums } else { by.dtype }, place);
         let is_own =
-            self.kernel.mems.get(*mem).is_some_and(|data| data.space == Space::Own && data.is_flat());
+            self.kernel.mems.get(*mem).is_some_and(|data| data.space == MemorySpace::Own && data.is_flat());
         let message = format!("{place}: threads have no `{}` of their own", self.mem_name(*mem));
         self.report.check(is_own, "wrong-fragment", message);
         steps.iter().for_each(|&step| self.report.expr(step, place));

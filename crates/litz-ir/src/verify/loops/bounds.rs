@@ -28,7 +28,8 @@ impl Verifier<'_> {
                 return self.report.fail("index-rank", message);
             }
         }
-        for Access { at, coordinates, .. } in self.inside.unproved(nest, &self.loops.bufs, &self.loops.facts)
+        for Unproved { at, coordinates, .. } in
+            self.inside.unproved(nest, &self.loops.bufs, &self.loops.facts)
         {
             let Some((buf, _)) = nest.body[at].op.element() else { continue };
             let data = &self.loops.bufs[buf];
@@ -107,7 +108,7 @@ pub struct Coordinate {
 }
 
 /// A load or store with coordinates that are not known to be inside of their dimensions.
-pub struct Access {
+pub struct Unproved {
     /// Position of the instruction.
     pub at: usize,
     /// Each of these coordinates.
@@ -128,7 +129,7 @@ impl Inside {
     ///
     /// A load happens only if the axes have points that its index mentions, a store if all outer axes have: code that moves
     /// a load out of the loops that its index does not mention reads nothing else.
-    pub fn unproved(&mut self, nest: &Nest, bufs: &Table<Buf, BufData>, facts: &Facts) -> Vec<Access> {
+    pub fn unproved(&mut self, nest: &Nest, bufs: &Table<Buf, BufData>, facts: &Facts) -> Vec<Unproved> {
         let mut left = Vec::new();
         for Happening { at, buf, index, guard, axes } in happenings(nest) {
             let Some(data) = bufs.get(buf) else { continue };
@@ -137,7 +138,7 @@ impl Inside {
                 coordinates.map(|(dim, (&index, &size))| Coordinate { dim, index, size }).collect();
             coordinates.retain(|at| !self.is_inside(facts, at.index, at.size, &axes, guard));
             if !coordinates.is_empty() {
-                left.push(Access { at, coordinates, axes });
+                left.push(Unproved { at, coordinates, axes });
             }
         }
         left

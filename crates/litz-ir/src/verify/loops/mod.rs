@@ -3,7 +3,7 @@
 mod body;
 mod bounds;
 
-pub use bounds::{Access, Coordinate, Inside};
+pub use bounds::{Coordinate, Inside, Unproved};
 
 use litz_sym::{Cmp, Expr, Rel, Sym};
 

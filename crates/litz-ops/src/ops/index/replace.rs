@@ -8,7 +8,7 @@ use crate::infer::InferCx;
 use crate::layout::{distinct_where, is_distinct, is_overlapping, same_shape};
 use crate::lower::Lower;
 use crate::ops::view;
-use crate::view::Access;
+use crate::view::ValueAccess;
 use litz_ir::graph::{TensorType, Type};
 use litz_sym::{Expr, Rel};
 
@@ -122,7 +122,7 @@ pub(super) fn strided_scatter(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(),
 }
 
 /// Copies a value to a part of a buffer.
-fn put_whole(lw: &mut Lower<'_>, source: &Access, part: &Access) -> Result<(), OpError> {
+fn put_whole(lw: &mut Lower<'_>, source: &ValueAccess, part: &ValueAccess) -> Result<(), OpError> {
     let source = source.broadcast(&part.sizes);
     lw.nest(&part.sizes, |b, at| {
         let v = b.load(&source, at);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Context;
-use crate::device::{Recording, Space};
+use crate::device::{AddressSpace, Recording};
 use crate::error::RunError;
 use crate::program::plan::{self, Command, LaunchPlan, Plan};
 
@@ -49,8 +49,9 @@ impl Context {
         }
         let launches = plan.commands[capture.commands.clone()].iter().filter_map(of);
         let launches: Vec<&LaunchPlan> = launches.collect();
-        let is_out_of_reach =
-            |(_, number): &(usize, plan::Buffer)| self.queues.space(number.place.device) != Space::Host;
+        let is_out_of_reach = |(_, number): &(usize, plan::Buffer)| {
+            self.queues.space(number.place.device) != AddressSpace::Host
+        };
         if launches.iter().any(|launch| launch.numbers.iter().any(is_out_of_reach)) {
             return Ok(None);
         }

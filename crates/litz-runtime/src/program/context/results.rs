@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Context, Updated, layout};
 use crate::arena::AlignedBuf;
-use crate::device::Space;
+use crate::device::AddressSpace;
 use crate::error::RunError;
 use crate::number;
 use crate::program::outputs::Outputs;
@@ -17,7 +17,7 @@ impl Context {
     pub(in crate::program) fn set_outputs(&mut self, outputs: &mut dyn Outputs) -> Result<(), RunError> {
         let plan = self.plan.as_ref().expect("invariant: outputs are set after the plan");
         for (at, shape, device) in plan.direct.iter().skip(self.begun.outputs) {
-            let is_there = self.is_inner || self.queues.space(*device) == Space::Host;
+            let is_there = self.is_inner || self.queues.space(*device) == AddressSpace::Host;
             self.bases[self.outputs_from + at] = match is_there {
                 true => outputs.tensor(*at, &layout(shape))?.as_ptr(),
                 false => {
@@ -35,7 +35,7 @@ impl Context {
         for (at, output) in plan.outputs.iter().enumerate() {
             match output {
                 OutputPlan::Direct(shape, device) => {
-                    if !self.is_inner && self.queues.space(*device) != Space::Host {
+                    if !self.is_inner && self.queues.space(*device) != AddressSpace::Host {
                         let memory = outputs.tensor(at, &layout(shape))?;
                         let from = Address { base: Base::Output(at), offset: 0, device: *device };
                         self.bring(from, (On::Host, memory.as_ptr()), shape.bytes);
@@ -91,7 +91,7 @@ impl Context {
         (data, strides, len): (*mut u8, &[usize], usize),
     ) -> Result<(), RunError> {
         let outside = self.outside(from);
-        let is_outside = self.is_inner || self.queues.space(from.device) == Space::Host;
+        let is_outside = self.is_inner || self.queues.space(from.device) == AddressSpace::Host;
         if len == 0 || is_outside && self.address(from) == data {
             return Ok(());
         }
