@@ -16,15 +16,12 @@ use std::cell::OnceCell;
 /// Elements of a strip of columns that one kernel point takes.
 const COLUMN_STRIP: i64 = 64;
 
-/// What a size counts as of which nothing is known.
-const UNKNOWN_SIZE: i64 = 64;
-
 /// Bytes of a line of the cache.
 pub const LINE_BYTES: i64 = 64;
 
 /// A size for heuristics: at least 1.
 pub fn size(facts: &Facts, e: Expr) -> i64 {
-    facts.hint(e).unwrap_or(UNKNOWN_SIZE).max(1)
+    facts.size_hint(e).max(1)
 }
 
 /// Parts of `part` that `n` needs, both positive.

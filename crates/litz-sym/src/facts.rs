@@ -14,6 +14,9 @@ use crate::build::{floor_divide, gcd, without_common_factor};
 use crate::expr::{Expr, Kind, Sym};
 use crate::rel::{Clause, Cmp, Known, Rel};
 
+/// What a size counts as of which nothing is known.
+const UNKNOWN_SIZE: i64 = 64;
+
 /// What is known about symbols. Symbols that were never declared may have any value.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Facts {
@@ -251,6 +254,11 @@ impl Facts {
             let value = || self.known.values.get(&sym).and_then(|value| self.hint(*value));
             self.hint_of(sym).or_else(|| self.range_of(sym).single()).or_else(value)
         })
+    }
+
+    /// The same for a size: 64 where a symbol has no example value.
+    pub fn size_hint(&self, e: Expr) -> i64 {
+        self.hint(e).unwrap_or(UNKNOWN_SIZE)
     }
 
     /// The simplest form of `e` that is equal to it under these facts, within a bound on effort.

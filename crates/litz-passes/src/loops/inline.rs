@@ -71,7 +71,7 @@ fn take_in(
     let overwritten: Vec<Buf> = uses.reads_of(at).iter().filter(overwrites).copied().collect();
     let Some(axes) = axis_of_dims(&loops.bufs[buf], store, producer, &loops.facts) else { return false };
     let hint = |n: &Nest| -> i64 {
-        n.all_axes().map(|a| loops.facts.hint(a.extent).unwrap_or(64).max(1)).fold(1, i64::saturating_mul)
+        n.all_axes().map(|a| loops.facts.size_hint(a.extent).max(1)).fold(1, i64::saturating_mul)
     };
     let cheap = cost(producer) <= cx.inlining.cheap && full_loads(producer) <= 1;
     let mut reads = 0;

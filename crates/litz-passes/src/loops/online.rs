@@ -109,7 +109,7 @@ struct Work {
 
 impl Work {
     fn of(loops: &Loops, chain: &Chain) -> Option<Work> {
-        let hint = |e: Expr| loops.facts.hint(e).unwrap_or(64);
+        let hint = |e: Expr| loops.facts.size_hint(e);
         let extents = |axes: &[Axis]| axes.iter().map(|axis| hint(axis.extent)).product::<i64>();
         let nest = |at: usize| online::chain::nest(loops, at);
         let products: Vec<(usize, Contraction)> = chain

@@ -139,7 +139,7 @@ fn wanted_right(loops: &Loops, at: usize, constants: &Constants, cx: &Cx<'_>) ->
     let tile = cx.target.tile_columns()?;
     let columns = Contraction::by_result(loops, nest)?;
     let Contraction { lhs, rhs, .. } = columns.contraction;
-    let hint = |e: Expr| loops.facts.hint(e).unwrap_or(64);
+    let hint = |e: Expr| loops.facts.size_hint(e);
     let (buf, index) = nest.body[rhs].op.element()?;
     let (left, left_index) = nest.body[lhs].op.element()?;
     let [place, left_place] = [loops.place(nest, buf, index), loops.place(nest, left, left_index)];
@@ -186,7 +186,7 @@ fn wanted_left(loops: &Loops, at: usize, _: &Constants, cx: &Cx<'_>) -> Option<(
     let Stmt::Nest(nest) = &loops.stmts[at] else { return None };
     let tile = cx.target.tile_columns()?;
     let Contraction { lhs, rhs, m, .. } = Contraction::by_result(loops, nest)?.contraction;
-    let hint = |e: Expr| loops.facts.hint(e).unwrap_or(64);
+    let hint = |e: Expr| loops.facts.size_hint(e);
     let (source, index) = nest.body[lhs].op.element()?;
     let place = loops.place(nest, source, index);
     let step = |a: &Axis| place.linear(a.var).map(|(step, _)| step);

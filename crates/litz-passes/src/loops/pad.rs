@@ -191,7 +191,7 @@ fn border(loops: &Loops, buf: Buf, loads: &[Load], fill: Scalar) -> Option<Vec<B
         border.iter_mut().zip(&window.border).for_each(|(b, w)| *b = b.union(*w));
     }
     let numel = |sizes: &[Expr]| -> i64 {
-        sizes.iter().map(|&s| loops.facts.hint(s).unwrap_or(64).max(1)).fold(1, i64::saturating_mul)
+        sizes.iter().map(|&s| loops.facts.size_hint(s).max(1)).fold(1, i64::saturating_mul)
     };
     let grown: Vec<Expr> = data.sizes.iter().zip(&border).map(|(&s, b)| s + b.width()).collect();
     let affordable = numel(&grown) <= numel(&data.sizes).saturating_mul(MAX_GROWTH);

@@ -78,5 +78,5 @@ pub(super) fn bytes_read(loops: &Loops, nest: &Nest) -> i64 {
 }
 
 fn points<'a>(loops: &Loops, axes: impl Iterator<Item = &'a Axis>) -> i64 {
-    axes.map(|axis| loops.facts.hint(axis.extent).unwrap_or(64)).fold(1, i64::saturating_mul)
+    axes.map(|axis| loops.facts.size_hint(axis.extent)).fold(1, i64::saturating_mul)
 }

@@ -138,8 +138,7 @@ fn wanted(
     if loops.facts.hint(loops.bufs[*buf].elements()).is_none_or(|all| elements > all) {
         return None;
     }
-    let points: i64 =
-        nest.all_axes().map(|a| loops.facts.hint(a.extent).unwrap_or(64)).fold(1, i64::saturating_mul);
+    let points: i64 = nest.all_axes().map(|a| loops.facts.size_hint(a.extent)).fold(1, i64::saturating_mul);
     let reads = if constants.is_buffer(*buf) { MIN_READS } else { MIN_READS_OF_CALL };
     (known && points >= elements.saturating_mul(reads)).then_some(Copy {
         source: *buf,

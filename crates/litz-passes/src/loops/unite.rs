@@ -73,7 +73,7 @@ fn united(loops: &Loops, buf: Buf, uses: &Uses) -> Option<Nest> {
         }
     }
     let nest = unite(&blocks, &loops.facts, (dim, extent, size));
-    let written = axis.iter().map(|a| loops.facts.hint(a.extent).unwrap_or(64)).fold(1, i64::saturating_mul);
+    let written = axis.iter().map(|a| loops.facts.size_hint(a.extent)).fold(1, i64::saturating_mul);
     let written = written.saturating_mul(blocks.len() as i64 * loops.bufs[buf].dtype.size() as i64);
     // What all blocks read is one load of each element.
     let read = blocks.iter().map(|block| block.loads(&axis)).collect::<Vec<_>>();
