@@ -36,6 +36,10 @@ pub struct Heuristics {
     pub local_fraction: i64,
     /// Small kernels that do not depend on each other and share a launch, at most; with 1 each has its own.
     pub launch_together: usize,
+    /// Bytes by which the memory in use at once may grow for a byte that a call neither stores nor loads, where kernels become one.
+    /// PyTorch's compiler takes the same number (`can_fusion_increase_peak_memory`), for its estimate of what lives longer. The launch
+    /// that is saved as well is worth some, too.
+    pub memory_growth: i64,
 }
 
 /// Which kernels are merged that read the same data with their axes in another order.
@@ -65,6 +69,7 @@ impl Default for Heuristics {
             reorder_axes: ReorderAxes::KeepingNeighbours,
             local_fraction: 2,
             launch_together: 1,
+            memory_growth: 32,
         }
     }
 }

@@ -9,10 +9,6 @@ use crate::order::{BYTES_OF_LAUNCH, least_peak};
 use litz_ir::loops::{Buf, BufData, BufKind};
 use std::collections::BTreeSet;
 
-/// Bytes by which the memory in use at once may grow for a byte that a call neither stores nor loads. PyTorch's compiler takes the same number
-/// (`can_fusion_increase_peak_memory`), for its estimate of what lives longer. The launch that is saved as well is worth some, too.
-const MOST_GROWTH: i64 = 32;
-
 /// The memory that a call needs at once where its statements are in the kernels formed so far, once that has been asked for. None in it:
 /// nobody knows.
 #[derive(Default)]
@@ -28,7 +24,7 @@ impl Pressure {
         (a, b): (&[usize], &[usize]),
         saved: i64,
     ) -> Option<i64> {
-        let worth = saved.saturating_mul(MOST_GROWTH).saturating_add(BYTES_OF_LAUNCH);
+        let worth = saved.saturating_mul(cx.heuristics.memory_growth).saturating_add(BYTES_OF_LAUNCH);
         // A simulation takes longer than all else about a pair. Where one of the two waits for the other, or goes ahead of it, what it alone
         // touches does.
         if alone(cx, a, b).min(alone(cx, b, a)) <= worth {

@@ -107,6 +107,11 @@ pub const SETTINGS: &[Setting] = &[
     ),
     number!(heuristics.launch_together, 1..=1024, "small independent kernels that share a launch, at most"),
     number!(
+        heuristics.memory_growth,
+        0..=MANY,
+        "bytes by which memory may grow for a byte that a merged kernel does not move"
+    ),
+    number!(
         inlining.cheap,
         0..=1024,
         "cost of a body that is recomputed rather than stored when it has several readers"
@@ -181,6 +186,7 @@ mod tests {
             reorder_axes,
             local_fraction,
             launch_together,
+            memory_growth,
         } = &options.heuristics;
         let Inlining { cheap, max_body, max_loads } = &options.inlining;
         let reorder_axes = match reorder_axes {
@@ -201,6 +207,7 @@ mod tests {
             ("reorder_axes", reorder_axes.to_owned()),
             ("local_fraction", local_fraction.to_string()),
             ("launch_together", launch_together.to_string()),
+            ("memory_growth", memory_growth.to_string()),
             ("cheap", cheap.to_string()),
             ("max_body", max_body.to_string()),
             ("max_loads", max_loads.to_string()),
