@@ -46,7 +46,7 @@ impl Uncaptured {
 }
 
 /// A run of steps.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Partition {
     /// Positions among the steps of a call.
     pub steps: Range<usize>,
@@ -109,17 +109,7 @@ pub fn partitions(
         has_changed_state |= changes_state;
         if last != Some(queue) || changes_state {
             let start = partitions.last().map_or(0, |partition| partition.steps.end);
-            let list = Vec::new;
-            partitions.push(Partition {
-                steps: start..at + 1,
-                devices: Vec::new(),
-                reasons: Vec::new(),
-                inputs: list(),
-                constants: list(),
-                outputs: list(),
-                freed: list(),
-                sizes: Vec::new(),
-            });
+            partitions.push(Partition { steps: start..at + 1, ..Partition::default() });
         }
         last = Some(queue);
         let partition = partitions.last_mut().expect("invariant: there is one");
