@@ -22,6 +22,7 @@ mod put_off;
 mod ranges;
 pub mod renaming;
 pub mod split_reduce;
+pub mod split_scan;
 mod swept;
 pub mod transpose;
 pub mod unite;
@@ -87,6 +88,7 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "pad_rows", run: pad_rows::run },
     Pass { name: "online", run: online::run },
     Pass { name: "split_reduce", run: split_reduce::run },
+    Pass { name: "split_scan", run: split_scan::run },
     Pass { name: "updates", run: updates::run },
     Pass { name: "dead", run: dead::run },
 ];

@@ -185,7 +185,7 @@ fn step(loops: &Loops, nest: &Nest, var: Sym) -> i64 {
 
 /// Points of the divided axis in a block, for about that many blocks: one that leaves no remainder, if there is one
 /// with at most twice as many blocks.
-fn block_length(extent: Expr, hint: i64, blocks: i64) -> i64 {
+pub(super) fn block_length(extent: Expr, hint: i64, blocks: i64) -> i64 {
     let length = (hint + blocks - 1) / blocks.max(1);
     match extent.as_int() {
         Some(n) => ((length + 1) / 2..=length).rev().find(|l| *l > 0 && n % l == 0).unwrap_or(length),
@@ -393,7 +393,7 @@ fn partial_buf(
 }
 
 /// A buffer with an element for each point of the axes, where the nest runs.
-fn add_buf(
+pub(super) fn add_buf(
     loops: &mut Loops,
     names: &mut Names,
     nest: &Nest,
@@ -407,7 +407,7 @@ fn add_buf(
 }
 
 /// The element of such a buffer at a point.
-fn element(axes: &[Axis]) -> Vec<Expr> {
+pub(super) fn element(axes: &[Axis]) -> Vec<Expr> {
     axes.iter().map(|a| Expr::sym(a.var)).collect()
 }
 
@@ -428,11 +428,11 @@ fn extent(axes: &[Axis]) -> Expr {
     axes.iter().fold(Expr::one(), |n, a| n * a.extent)
 }
 
-fn load(buf: Buf, index: Vec<Expr>, ty: Dtype) -> InstOp {
+pub(super) fn load(buf: Buf, index: Vec<Expr>, ty: Dtype) -> InstOp {
     InstOp::Load { buf, index, guard: Vec::new(), other: Scalar::zero(ty) }
 }
 
-fn push(body: &mut Vec<Inst>, op: InstOp, ty: Dtype) -> Val {
+pub(super) fn push(body: &mut Vec<Inst>, op: InstOp, ty: Dtype) -> Val {
     body.push(Inst { op, ty });
     Val::new(body.len() - 1)
 }

@@ -1,7 +1,8 @@
 //! Lists the families of kernels for GPUs.
 //!
-//! Threads take points each, also those that all nests of a region share; warps or blocks take rows and columns that are reduced, and blocks
-//! take tiles of contractions. Nests whose points depend on each other along every axis, and stores that may meet, run in order on one thread.
+//! Threads take points each, also those that all nests of a region share; warps or blocks take rows and columns that are reduced, blocks take
+//! rows that are scanned and tiles of contractions. Nests whose points depend on each other along every axis, and stores that may meet, run
+//! in order on one thread.
 
 mod columns;
 mod product;
@@ -38,6 +39,9 @@ impl Machine for Gpus {
         let product = cx.contractions[s].as_ref().and_then(|columns| Product::new(cx, &group, columns));
         if let Some(product) = product {
             return Draft::new(group, info.at_load, product);
+        }
+        if let Some(rows) = rows::rows_of_runs(cx, s) {
+            return Draft::new(rows, info.at_load, Rows);
         }
         if rows::reduces_rows(cx, s, &group) {
             return Draft::new(group, info.at_load, Rows);

@@ -2,7 +2,8 @@
 //!
 //! What follows goes on at the same rows, a reduction or at each element: softmax and norms are one kernel. A value of a row, such as its
 //! largest number, every thread of the row has. An element that a thread hands on to itself stays in its registers; what others read
-//! is in shared memory, and then a row is a block's.
+//! is in shared memory, and then a row is a block's. Rows that are scanned come as runs of few elements (the loops pass `split_scan`), which a
+//! thread each scans in shared memory.
 //!
 //! ```text
 //! parallel i_block in ceildiv(n, 8) {
@@ -25,7 +26,7 @@ use crate::nest;
 use crate::no_fuse::NoFuse;
 use litz_analysis::access::{Stride, accesses, bound_places, stride, substitute};
 use litz_analysis::align::DomainMap;
-use litz_ir::loops::{Axis, Buf, Nest};
+use litz_ir::loops::{Axis, Buf, Nest, Stmt};
 use litz_ir::schedule::{Holds, KernelPlan, Layout, Leaf, Local, LocalSpace, LoopKind, Part, Tree};
 use litz_ir::target::{Gpu, Level, Target};
 use litz_sym::{Expr, Sym};
@@ -47,6 +48,9 @@ const KEPT: i64 = 32;
 
 /// Buffers of which a thread keeps elements in registers, at most.
 const MOST_KEPT: i64 = 4;
+
+/// Elements of a run that a thread scans in shared memory, at most: runs that are longer are rows that nobody divides.
+const RUN: i64 = 2048;
 
 /// Rows that warps or blocks take.
 #[derive(Debug)]
@@ -96,6 +100,52 @@ pub fn is_in_order(cx: &Cx<'_>, s: usize) -> bool {
     nest(cx.loops, s).scanned().next().is_some() || !cx.deps.stmts[s].ordered.is_empty()
 }
 
+/// Whether a member of a group has to be taken in an order that threads of a row do not keep. Runs of what other members store, a thread
+/// scans in order.
+fn needs_order(cx: &Cx<'_>, group: &Group, member: &Member) -> bool {
+    let own = nest(cx.loops, member.stmt);
+    let is_stored =
+        |buf: Buf| group.members.iter().any(|other| cx.deps.stmts[other.stmt].writes.contains(&buf));
+    let is_run = |&var: &Sym| {
+        let mut loads = accesses(own).filter(|access| !access.store);
+        let is_short =
+            |axis: &Axis| axis.var == var && axis.extent.as_int().is_some_and(|extent| extent <= RUN);
+        own.scanned().any(|scanned| scanned == var)
+            && own.axes.iter().any(is_short)
+            && loads.all(|load| is_stored(load.buf) || !load.index.iter().any(|at| at.has_sym(var)))
+    };
+    own.reduces() && own.scanned().next().is_some() || !cx.deps.stmts[member.stmt].ordered.iter().all(is_run)
+}
+
+/// The rows of a nest that stores what threads scan in runs, each element of a row to a run: what is no digit of where it stores.
+pub fn rows_of_runs(cx: &Cx<'_>, s: usize) -> Option<Group> {
+    let own = nest(cx.loops, s);
+    let &[buf] = &cx.deps.stmts[s].writes[..] else { return None };
+    if own.accumulates()
+        || is_in_order(cx, s)
+        || cx.deps.escapes[buf]
+        || !is_of_runs(cx, buf, &cx.deps.users[buf])
+    {
+        return None;
+    }
+    let store = accesses(own).find(|access| access.store)?;
+    let (mut bind, mut outer) = (Vec::new(), Vec::new());
+    for axis in own.axes.iter().filter(|axis| store.index.contains(&Expr::sym(axis.var))) {
+        bind.push(cx.share(axis, &mut outer));
+    }
+    let group = Group { members: vec![Member { stmt: s, bind }], outer };
+    (group.members[0].bind.len() < own.axes.len() && team(cx, &group).is_some()).then_some(group)
+}
+
+/// Whether one of some statements scans along the last dimension of a buffer.
+fn is_of_runs(cx: &Cx<'_>, buf: Buf, stmts: &[usize]) -> bool {
+    let scans = |own: &Nest| {
+        let mut accesses = accesses(own).filter(|access| access.buf == buf);
+        accesses.any(|access| own.scanned().any(|axis| access.index.last() == Some(&Expr::sym(axis))))
+    };
+    stmts.iter().any(|&s| matches!(&cx.loops.stmts[s], Stmt::Nest(own) if scans(own)))
+}
+
 /// The draft with a statement that goes on at its rows.
 pub fn take(cx: &Cx<'_>, draft: &Draft, s: usize) -> Result<Draft, NoFuse> {
     let group = &draft.group;
@@ -106,11 +156,11 @@ pub fn take(cx: &Cx<'_>, draft: &Draft, s: usize) -> Result<Draft, NoFuse> {
     align_members(cx, group, s, &group.outer, &mut map);
     let joined = join(cx, group, s, map, false)?;
     let rows = |group: &Group| points(&cx.loops.facts, &group.outer);
-    let is_in_order = joined.members.iter().any(|member| is_in_order(cx, member.stmt));
+    let needs_order = joined.members.iter().any(|member| needs_order(cx, &joined, member));
     // Rows of what the draft has already, unless it has points alone: then the rows are those that the statement reduces.
     let is_same = joined.outer.len() == group.outer.len();
     let begins = !is_same && draft.family::<Rows>().is_none() && reduces_rows(cx, s, &alone(cx, s));
-    if is_in_order || !(is_same || begins) {
+    if needs_order || !(is_same || begins) {
         return Err(NoFuse::OtherPoints);
     }
     let Target::Gpu(gpu) = cx.target else { return Err(NoFuse::OtherShape) };
@@ -225,13 +275,16 @@ fn own_points(cx: &Cx<'_>, member: &Member) -> Option<i64> {
     own.map(|axis| axis.extent.as_int()).try_fold(1i64, |all, own| all.checked_mul(own?))
 }
 
-/// The axis of a member whose points threads share: of those that it reduces, or else of its own, the one along which most lies in memory
-/// side by side.
+/// The axis of a member whose points threads share: of those that it reduces, or else of its own that are not scanned, the one along which
+/// most lies in memory side by side.
 fn spread(cx: &Cx<'_>, member: &Member) -> Option<Axis> {
     let own = nest(cx.loops, member.stmt);
     let axes: Vec<Axis> = match own.reduces() {
         true => own.reduced.clone(),
-        false => own.axes.iter().filter(|axis| member.is_own(axis)).copied().collect(),
+        false => {
+            let is_shared = |axis: &&Axis| member.is_own(axis) && !own.is_running(axis.var);
+            own.axes.iter().filter(is_shared).copied().collect()
+        }
     };
     row_of(cx, own, &axes)
 }
@@ -250,9 +303,13 @@ fn plan(cx: &Cx<'_>, group: &Group, team: &Team) -> KernelPlan {
     let values: Vec<(Sym, Expr)> = shared.iter().flat_map(|merged| merged.parts.clone()).collect();
     let mut grid: Vec<Axis> =
         shared.iter().map(|merged| merged.axis).filter(|axis| !axis.extent.is_one()).collect();
+    let stmts = group.stmts();
     let declared = team.locals.iter().map(|&(buf, space)| {
         let holds = Holds::Buffer(cx.loops.bufs[buf].name.clone());
-        Tree::Local(Local { holds, space, layout: Layout::Dense })
+        // Runs begin in different banks.
+        let is_of_runs = space == LocalSpace::Shared && is_of_runs(cx, buf, &stmts);
+        let layout = if is_of_runs { Layout::Padded(1) } else { Layout::Dense };
+        Tree::Local(Local { holds, space, layout })
     });
     let mut body: Vec<Tree> = declared.collect();
     body.extend(group.members.iter().flat_map(|member| of_member(cx, member, &values, team)));
@@ -283,8 +340,8 @@ fn of_member(cx: &Cx<'_>, member: &Member, values: &[(Sym, Expr)], team: &Team) 
     let facts = own.facts(&cx.loops.facts);
     let mut bind: Vec<(Sym, Expr)> =
         member.bind.iter().map(|(axis, value)| (*axis, facts.simplify(substitute(*value, values)))).collect();
-    let kept = |axis: &&Axis| member.is_own(axis);
-    let outer: Vec<Axis> = own.axes.iter().filter(kept).copied().collect();
+    let (scanned, outer): (Vec<Axis>, Vec<Axis>) =
+        own.axes.iter().filter(|axis| member.is_own(axis)).partition(|axis| own.is_running(axis.var));
     let row = spread(cx, member);
     let mut at = 0;
     let mut looped = |axis: &Axis| {
@@ -315,9 +372,9 @@ fn of_member(cx: &Cx<'_>, member: &Member, values: &[(Sym, Expr)], team: &Team) 
         })
     };
     let points = bind.clone();
-    let inside = loops_of(&own.reduced, &mut bind);
+    let inside = loops_of(if own.reduces() { &own.reduced } else { &scanned }, &mut bind);
     let spread_out = |part: Part, bind: &mut Vec<(Sym, Expr)>, more: Vec<Tree>| -> Vec<Tree> {
-        let Some(row) = row else { return [vec![leaf(part, bind)], more].concat() };
+        let Some(row) = row else { return [nested(vec![leaf(part, bind)], &inside), more].concat() };
         let [thread, turn] = ["t", "c"].map(|what| variable(cx.loops, &format!("{what}{}", member.stmt)));
         let one_turn = row.extent.as_int().filter(|extent| *extent <= team.width);
         let turns = Axis { var: turn, extent: row.extent.ceildiv(team.width) };

@@ -42,6 +42,9 @@ impl Family for Threads {
         if cx.contractions[s].is_some() {
             return Err(NoFuse::ProductConsumer);
         }
+        if rows::rows_of_runs(cx, s).is_some() {
+            return Err(NoFuse::OtherPoints);
+        }
         let mut map = DomainMap::default();
         align_members(cx, group, s, &group.outer, &mut map);
         let joined = join(cx, group, s, map, false)?;
