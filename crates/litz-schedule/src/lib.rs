@@ -31,6 +31,7 @@ mod region;
 mod remainders;
 mod reuse;
 mod routine;
+mod scatter;
 mod spaces;
 
 use alike::Alike;

@@ -23,6 +23,7 @@ use crate::draft::{Draft, Machine};
 use crate::group::Group;
 use crate::join::alone;
 use crate::no_fuse::NoFuse;
+use crate::scatter::is_scatter;
 use contraction::Product;
 use loops::Loops;
 use scatter::Scatter;
@@ -42,7 +43,7 @@ impl Machine for Cpus {
 
     fn alone(&self, cx: &Cx<'_>, s: usize) -> Draft {
         let info = &cx.deps.stmts[s];
-        if scatter::is_scatter(cx, s) {
+        if is_scatter(cx, s) {
             return Draft::new(Group::of(s), info.at_load, Scatter);
         }
         let group = alone(cx, s);

@@ -1,13 +1,14 @@
 //! Lists the families of kernels for GPUs.
 //!
 //! Threads take points each, also those that all nests of a region share; warps or blocks take rows and columns that are reduced, blocks take
-//! rows that are scanned and tiles of contractions. Nests whose points depend on each other along every axis, and stores that may meet, run
-//! in order on one thread.
+//! rows that are scanned and tiles of contractions, and parts of what scatters store to are those of different blocks. Nests whose points
+//! depend on each other along every axis run in order on one thread.
 
 mod columns;
 mod product;
 mod region;
 mod rows;
+mod scatter;
 mod stage;
 mod threads;
 mod transpose;
@@ -39,6 +40,9 @@ impl Machine for Gpus {
         let product = cx.contractions[s].as_ref().and_then(|columns| Product::new(cx, &group, columns));
         if let Some(product) = product {
             return Draft::new(group, info.at_load, product);
+        }
+        if let Some(scatter) = scatter::form(cx, s) {
+            return scatter;
         }
         if let Some(rows) = rows::rows_of_runs(cx, s) {
             return Draft::new(rows, info.at_load, Rows);

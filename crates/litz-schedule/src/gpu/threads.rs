@@ -103,7 +103,9 @@ fn vector_of(cx: &Cx<'_>, group: &Group, axis: Axis, values: &[(Sym, Expr)]) -> 
         let own = nest(cx.loops, member.stmt);
         let facts = own.facts(&facts);
         let is_pointwise = !own.accumulates() && own_axes(own, member).next().is_none();
-        if !is_pointwise {
+        // Stores of neighbours may meet.
+        let may_meet = member.bind.iter().any(|bind| cx.is_ordered(member.stmt, bind.0));
+        if !is_pointwise || may_meet {
             return None;
         }
         for (access, place) in bound_places(cx.loops, own, &member.bind, &facts) {
