@@ -360,6 +360,14 @@ impl Target {
         }
     }
 
+    /// The GPU, if it is one.
+    pub fn gpu(&self) -> Option<&Gpu> {
+        match self {
+            Target::Cpu(_) => None,
+            Target::Gpu(gpu) => Some(gpu),
+        }
+    }
+
     /// Memories with their sizes, nearest first.
     pub fn memories(&self) -> Vec<Memory> {
         match self {

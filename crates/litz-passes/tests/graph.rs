@@ -541,7 +541,7 @@ fn all_passes_together_keep_results() {
         }
         let mut loops = litz_ops::lower(&graph).unwrap_or_else(|d| panic!("{}", join(&d)));
         for pass in litz_passes::loops::PASSES {
-            common::run_pass(pass.run, &mut loops);
+            common::run_pass(|loops, cx| pass.apply(loops, cx), &mut loops);
             common::verify(&loops);
             assert!(outputs(&loops, &[("s0", s0)]) == before, "{}\n{loops}", pass.name);
         }

@@ -151,7 +151,7 @@ fn passes_that_rename_buffers_are_the_first_and_the_last() {
 fn stored_bytes(lines: &str) -> i64 {
     let mut loops = lowered(lines);
     for pass in PASSES {
-        run_pass(pass.run, &mut loops);
+        run_pass(|loops, cx| pass.apply(loops, cx), &mut loops);
     }
     let uses = Uses::of(&loops);
     let stored = loops.bufs.iter().filter(|(buf, _)| !uses.writers(*buf).is_empty());
@@ -162,7 +162,7 @@ fn stored_bytes(lines: &str) -> i64 {
 fn written_bytes(lines: &str) -> i64 {
     let mut loops = lowered(lines);
     for pass in PASSES {
-        run_pass(pass.run, &mut loops);
+        run_pass(|loops, cx| pass.apply(loops, cx), &mut loops);
     }
     let of_nest = |nest: &Nest| {
         let points: i64 = nest.axes.iter().map(|axis| axis.extent.as_int().expect("a number")).product();

@@ -9,7 +9,7 @@ mod packing;
 
 use common::{assert_text, outputs, parse, run_pass, verify};
 use litz_ir::loops::{Loops, Stmt};
-use litz_passes::loops::{Cx, PASSES, Pass, cse, dead, fold};
+use litz_passes::loops::{Cx, PASSES, cse, dead, fold};
 
 /// Runs a pass and compares what the program returns before and after.
 fn run_checked(pass: fn(&mut Loops, &Cx<'_>) -> usize, text: &str, sizes: &[(&str, i64)]) -> (Loops, usize) {
@@ -292,12 +292,13 @@ loops @p on cpu {
 }";
     for s0 in [1, 2] {
         let mut loops = parse(text);
-        for Pass { name, run } in PASSES {
-            run_pass(*run, &mut loops);
+        for pass in PASSES {
+            run_pass(|loops, cx| pass.apply(loops, cx), &mut loops);
             verify(&loops);
             assert!(
                 outputs(&parse(text), &[("s0", s0)]) == outputs(&loops, &[("s0", s0)]),
-                "{name}\n{loops}"
+                "{}\n{loops}",
+                pass.name
             );
         }
         assert!(loops.to_string().contains("h_border"), "{loops}");

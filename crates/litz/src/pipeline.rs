@@ -227,7 +227,7 @@ fn loops_passes(
         run.may_go_on(options)?;
         run.step(pass.name, || {
             loops.each(&mut |loops| {
-                (pass.run)(loops, &cx);
+                pass.apply(loops, &cx);
             });
         });
         size::check_loops(&loops, &options.limits)?;

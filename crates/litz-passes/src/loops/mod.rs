@@ -11,6 +11,7 @@ pub mod in_place;
 pub mod inline;
 pub mod join;
 mod names;
+pub mod narrow;
 pub mod online;
 mod overwrites;
 pub mod pack;
@@ -62,33 +63,47 @@ impl Default for Inlining {
     }
 }
 
-/// A rewrite of loops programs; says how many things it changed.
+/// A rewrite of loops programs.
 pub struct Pass {
     /// Name: of the file, the flag and the test folder.
     pub name: &'static str,
-    /// The rewrite.
-    pub run: fn(&mut Loops, &Cx<'_>) -> usize,
+    /// Whether it is for a target.
+    pub wants: fn(&Target) -> bool,
+    run: fn(&mut Loops, &Cx<'_>) -> usize,
+}
+
+impl Pass {
+    /// One for all targets.
+    const fn new(name: &'static str, run: fn(&mut Loops, &Cx<'_>) -> usize) -> Pass {
+        Pass { name, wants: |_| true, run }
+    }
+
+    /// Rewrites a program, if the pass is for its target; says how many things it changed.
+    pub fn apply(&self, loops: &mut Loops, cx: &Cx<'_>) -> usize {
+        if (self.wants)(cx.target) { (self.run)(loops, cx) } else { 0 }
+    }
 }
 
 /// Every rewrite, in the order they run.
 pub const PASSES: &[Pass] = &[
-    Pass { name: "in_place", run: in_place::run },
-    Pass { name: "accumulate", run: accumulate::run },
-    Pass { name: "windows", run: windows::run },
-    Pass { name: "inline", run: inline::run },
-    Pass { name: "unite", run: unite::run },
-    Pass { name: "words", run: words::run },
-    Pass { name: "digits", run: digits::run },
-    Pass { name: "widen", run: widen::run },
-    Pass { name: "fold", run: fold::run },
-    Pass { name: "join", run: join::run },
-    Pass { name: "pad", run: pad::run },
-    Pass { name: "pack", run: pack::run },
-    Pass { name: "transpose", run: transpose::run },
-    Pass { name: "pad_rows", run: pad_rows::run },
-    Pass { name: "online", run: online::run },
-    Pass { name: "split_reduce", run: split_reduce::run },
-    Pass { name: "split_scan", run: split_scan::run },
-    Pass { name: "updates", run: updates::run },
-    Pass { name: "dead", run: dead::run },
+    Pass::new("in_place", in_place::run),
+    Pass::new("accumulate", accumulate::run),
+    Pass::new("windows", windows::run),
+    Pass::new("inline", inline::run),
+    Pass::new("unite", unite::run),
+    Pass { name: "words", wants: words::wants, run: words::run },
+    Pass::new("digits", digits::run),
+    Pass::new("widen", widen::run),
+    Pass::new("fold", fold::run),
+    Pass::new("join", join::run),
+    Pass::new("pad", pad::run),
+    Pass::new("narrow", narrow::run),
+    Pass { name: "pack", wants: pack::wants, run: pack::run },
+    Pass::new("transpose", transpose::run),
+    Pass { name: "pad_rows", wants: pad_rows::wants, run: pad_rows::run },
+    Pass::new("online", online::run),
+    Pass::new("split_reduce", split_reduce::run),
+    Pass { name: "split_scan", wants: split_scan::wants, run: split_scan::run },
+    Pass::new("updates", updates::run),
+    Pass::new("dead", dead::run),
 ];

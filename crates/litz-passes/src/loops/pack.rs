@@ -3,8 +3,6 @@
 //! Operands whose type has matrix instructions are grouped for them: `[column tile, reduced.., reduced / group, column,
 //! group]`, where the last group is filled up with zeros.
 //!
-//! The left operand of such a product, where it is an intermediate result that holds numbers rounded to that type, is stored in it.
-//!
 //! A panel is read front to back while the tile's accumulators stay in registers, whatever layout the operand had.
 //! Constant operands are packed once, when the model is loaded; others at every call, when enough rows use them and
 //! their columns are not adjacent, or their rows far apart.
@@ -19,8 +17,8 @@ use litz_analysis::contraction::{Columns, MIN_TERMS};
 use litz_analysis::{Contraction, Uses};
 use litz_ir::Scalar;
 use litz_ir::graph::TensorType;
-use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, BufData, Inst, InstOp, Loops, Nest, Stmt, Val};
+use litz_ir::target::Target;
 use litz_sym::{Expr, Facts, Rel, Sym};
 use std::collections::HashMap;
 
@@ -30,14 +28,19 @@ const MIN_ROWS: i64 = 16;
 /// Elements between neighbours along the reduced axis from which on an operand is packed at every call although its
 /// columns are adjacent: rows so far apart share few sets of the first-level cache, and none of the pages near by.
 const FAR_ROWS: i64 = 256;
+
+/// Whether a target's products read panels.
+pub fn wants(target: &Target) -> bool {
+    target.tile_columns().is_some()
+}
+
 /// Packs operands; returns how many.
 pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
     let mut packed: HashMap<Buf, HashMap<Vec<Expr>, Buf>> = HashMap::new();
-    let (mut uses, mut edits, mut names) = (Uses::of(loops), Edits::default(), Names::of(loops));
+    let (uses, mut edits, mut names) = (Uses::of(loops), Edits::default(), Names::of(loops));
     let constants = Constants::of(loops, &[], &uses);
     let mut count = 0;
     for at in 0..loops.stmts.len() {
-        narrow(loops, at, &mut uses, cx);
         for wanted in [wanted_right, wanted_left] {
             let Some((key, panel)) = wanted(loops, at, &constants, cx) else { continue };
             let buf = *packed.entry(panel.source).or_default().entry(key).or_insert_with(|| {
@@ -55,58 +58,6 @@ pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
     }
     edits.apply(loops);
     count
-}
-
-/// Stores the left operand of a product in the type of the right one, if an instruction takes several rows of that at once and the
-/// operand holds nothing else. Elsewhere products read rounded numbers faster in the type that they compute in: attention of
-/// 12 heads of 128 rows of bf16 took 0.58 ms with multiply-adds of f32, 0.77 ms with dot products of pairs (Intel Xeon
-/// with AVX512_BF16, one thread).
-fn narrow(loops: &mut Loops, at: usize, uses: &mut Uses, cx: &Cx<'_>) {
-    let Stmt::Nest(product) = &loops.stmts[at] else { return };
-    let Some(Columns { contraction, .. }) = Contraction::by_result(loops, product) else { return };
-    let element = |at: usize| product.body[at].op.element().map(|element| element.0);
-    let (Some(left), Some(right)) = (element(contraction.lhs), element(contraction.rhs)) else { return };
-    let (wide, dtype) = (loops.bufs[left].dtype, loops.bufs[right].dtype);
-    let is_taken = cx.target.takes_rows(dtype);
-    let is_ours = loops.is_internal(left) && uses.readers(left) == [at] && left != right;
-    let (true, &[writer]) = (is_taken && is_ours && wide != dtype, uses.writers(left)) else { return };
-    let Stmt::Nest(source) = &loops.stmts[writer] else { return };
-    let mut stores =
-        source.body.iter().filter(|inst| inst.op.element().is_some_and(|element| element.0 == left));
-    let (Some(Inst { op: InstOp::Store { value, combine: None, .. }, .. }), None) =
-        (stores.next(), stores.next())
-    else {
-        return;
-    };
-    let InstOp::Cast(rounded) = source.body[value.index()].op else { return };
-    if source.body[rounded.index()].ty != dtype || product.body[contraction.lhs].ty != wide {
-        return;
-    }
-    let (mut source, mut product) = (source.clone(), product.clone());
-    for inst in &mut source.body {
-        if let InstOp::Store { buf, value, .. } = &mut inst.op
-            && *buf == left
-        {
-            (*value, inst.ty) = (rounded, dtype);
-        }
-    }
-    cse::clean(&mut source);
-    let mut map: Vec<Val> = Vec::with_capacity(product.body.len());
-    for (position, mut inst) in std::mem::take(&mut product.body).into_iter().enumerate() {
-        inst.op.operands_mut().into_iter().for_each(|val| *val = map[val.index()]);
-        if position == contraction.lhs {
-            inst.ty = dtype;
-            product.body.push(inst);
-            inst = Inst { op: InstOp::Cast(Val::new(product.body.len() - 1)), ty: wide };
-        }
-        map.push(Val::new(product.body.len()));
-        product.body.push(inst);
-    }
-    loops.bufs[left].dtype = dtype;
-    for (at, nest) in [(writer, source), (at, product)] {
-        loops.stmts[at] = Stmt::Nest(nest);
-        uses.update(at, Some(&loops.stmts[at]));
-    }
 }
 
 /// The first place before statement `at` where the operand is there: what stands between the product and those it

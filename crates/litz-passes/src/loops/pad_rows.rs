@@ -11,7 +11,7 @@
 use super::Cx;
 use litz_analysis::{Contraction, Uses};
 use litz_ir::loops::{Buf, Loops, Nest, Stmt};
-use litz_ir::target::Cpu;
+use litz_ir::target::{Cpu, Target};
 use litz_sym::Expr;
 
 /// Bytes between lines that share a set: the sets of first-level caches are told apart by the bits of an address that all mappings of
@@ -20,9 +20,14 @@ const SETS: i64 = 4096;
 /// Bytes of a line.
 const LINE: i64 = 64;
 
+/// Whether a target's rows are read through a cache of sets.
+pub fn wants(target: &Target) -> bool {
+    target.cpu().is_some()
+}
+
 /// Puts rows apart; returns of how many buffers.
 pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
-    let Some(cpu) = cx.target.cpu() else { return 0 };
+    let cpu = cx.target.cpu().expect("invariant: no other target wants rows apart");
     let uses = Uses::of(loops);
     let mut count = 0;
     for at in 0..loops.stmts.len() {

@@ -46,9 +46,14 @@ const FEW_TILES: i64 = 1024;
 /// Threads of a unit that hide what each waits for.
 const THREADS: i64 = 256;
 
+/// Whether a target has threads that scan a row together.
+pub fn wants(target: &Target) -> bool {
+    target.gpu().is_some()
+}
+
 /// Splits scans; returns how many.
 pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
-    let Target::Gpu(gpu) = cx.target else { return 0 };
+    let gpu = cx.target.gpu().expect("invariant: no other target wants scans in runs");
     let (mut edits, mut names) = (Edits::default(), Names::of(loops));
     let mut count = 0;
     for at in 0..loops.stmts.len() {

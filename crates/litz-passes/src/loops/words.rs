@@ -36,11 +36,14 @@ const WORDS: [(Dtype, i64); 3] = [(Dtype::I32, 8), (Dtype::U16, 4), (Dtype::U8, 
 /// a quarter more, and what converts them for each group would take as long as a third of its products.
 const CONVERTED_SHARE: i64 = 4;
 
+/// Whether a target looks up tables with an entry for each integer.
+pub fn wants(target: &Target) -> bool {
+    target.table_entries().map(i64::from) == Some(1 << BITS)
+}
+
 /// Packs integers; returns for how many products.
-pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
-    let Some(lanes) = cx.target.table_entries().map(i64::from).filter(|&entries| entries == 1 << BITS) else {
-        return 0;
-    };
+pub fn run(loops: &mut Loops, _: &Cx<'_>) -> usize {
+    let lanes = 1 << BITS;
     let constants = Constants::of(loops, &[], &Uses::of(loops));
     let (mut edits, mut names) = (Edits::default(), Names::of(loops));
     let mut count = 0;

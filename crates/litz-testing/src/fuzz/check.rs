@@ -100,7 +100,7 @@ pub fn loops(loops: &Loops, call: &Call) {
         let mut rewritten = loops.clone();
         let cx = Cx { target: &target, inlining: &Inlining::default() };
         for pass in PASSES {
-            (pass.run)(&mut rewritten, &cx);
+            pass.apply(&mut rewritten, &cx);
             expect_sound(pass.name, &verify::loops::verify(&rewritten));
         }
         let outcome = litz_schedule::schedule(&rewritten, &target, &Heuristics::default());

@@ -222,7 +222,7 @@ fn apply_loops_pass(loops: &mut Loops, name: &str, settings: &Settings) -> Resul
     let pass = loops::PASSES.iter().find(|pass| pass.name == name);
     let pass = pass.ok_or_else(|| format!("no loops pass `{name}`"))?;
     let cx = loops::Cx { target: &settings.info, inlining: &settings.options.inlining };
-    (pass.run)(loops, &cx);
+    pass.apply(loops, &cx);
     sound(loops, verify::loops::verify(loops))
 }
 
