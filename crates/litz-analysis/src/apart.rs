@@ -168,11 +168,11 @@ impl Touch<'_> {
             self.remove_determined(around, &mut equations, &mut left, other, Effort::Ranges);
             self.remove_determined(around, &mut equations, &mut left, other, Effort::Facts);
             if !left.is_empty() {
-                self.recombine(&mut equations, other);
+                self.recombine(around, &mut equations, other);
                 self.remove_determined(around, &mut equations, &mut left, other, Effort::Facts);
             }
             if !left.is_empty() {
-                equations.extend(self.remainders(&equations, other));
+                equations.extend(self.remainders(around, &equations, other));
                 self.remove_determined(around, &mut equations, &mut left, other, Effort::Facts);
             }
         }
@@ -271,7 +271,8 @@ impl Touch<'_> {
             // What is equal on both sides is in nothing's way without it.
             let without = |&(a, b): &Equation| {
                 let ((step, rest), (other_step, other_rest)) = (a.linear(var)?, b.linear(var)?);
-                (a.has_sym(var) && step == other_step).then_some((rest, other_rest))
+                let is_equal = step == other_step && self.is_common(around, step);
+                (a.has_sym(var) && is_equal).then_some((rest, other_rest))
             };
             let shorter: Vec<Equation> = equations.iter().filter_map(without).collect();
             equations.extend(shorter);
@@ -290,15 +291,12 @@ impl Touch<'_> {
         let (Some((step, rest)), Some((other_step, other_rest))) = (a.linear(var), b.linear(var)) else {
             return false;
         };
-        if step != other_step || step.is_zero() || step.has_sym(var) {
+        if step != other_step || step.is_zero() || !self.is_common(around, step) {
             return false;
         }
         // A step may begin with what neither loops nor data change, or at a whole number of steps.
-        let is_known =
-            |sym: Sym| self.loops.facts.is_symbol_declared(sym) || around.iter().any(|axis| axis.var == sym);
-        let is_size = |e: Expr| e.syms().into_iter().all(is_known);
         let offset = |rest: Expr| {
-            let terms = rest.terms().filter(|term| is_size(term.1)).map(|(n, term)| term * n);
+            let terms = rest.terms().filter(|term| self.is_common(around, term.1)).map(|(n, term)| term * n);
             terms.sum::<Expr>() + rest.constant()
         };
         let is_within = |first: Expr| {
@@ -322,12 +320,19 @@ impl Touch<'_> {
         is_within_from(own) || own != others && is_within_from(others)
     }
 
+    /// Whether an expression has one value at both accesses: of sizes, and of variables of the loops `around` both. Others may differ, though
+    /// both accesses call them alike: `(i + 1)*j + i` is 5 for `i` 1 and `j` 2, and for `i` 2 and `j` 1.
+    fn is_common(&self, around: &[Axis], e: Expr) -> bool {
+        let is_size = |sym: Sym| self.loops.facts.is_symbol_declared(sym);
+        e.syms().into_iter().all(|sym| is_size(sym) || around.iter().any(|axis| axis.var == sym))
+    }
+
     /// Adds equations of numbers to those of their digits: where two axes of a nest are the quotient and the remainder of one
     /// loop's variable by `n`, as those of merged loops are, `n` times the one and the other add up to the variable.
-    fn recombine(&self, equations: &mut Vec<Equation>, other: &Touch<'_>) {
+    fn recombine(&self, around: &[Axis], equations: &mut Vec<Equation>, other: &Touch<'_>) {
         let mut at = 0;
         while let Some(&lower) = equations.get(at).filter(|_| equations.len() < MOST_EQUATIONS) {
-            for radix in radices(lower.0) {
+            for radix in radices(lower.0).into_iter().filter(|&radix| self.is_common(around, radix)) {
                 for &upper in &equations.clone() {
                     // Of a sum that has as many divisions as the remainder nothing more follows.
                     let simpler = |upper: Expr, lower: Expr, touch: &Touch<'_>| {
@@ -347,7 +352,7 @@ impl Touch<'_> {
     }
 
     /// Remainders of both sides of equations by the steps that either has.
-    fn remainders(&self, equations: &[Equation], other: &Touch<'_>) -> Vec<Equation> {
+    fn remainders(&self, around: &[Axis], equations: &[Equation], other: &Touch<'_>) -> Vec<Equation> {
         let mut found = Vec::new();
         for &(a, b) in equations {
             let steps = |side: Expr| {
@@ -356,7 +361,8 @@ impl Touch<'_> {
             let mut steps: Vec<Expr> = steps(a).chain(steps(b)).collect();
             steps.sort();
             steps.dedup();
-            steps.retain(|step| !step.is_one() && self.facts.known(&Rel::lt(0, *step)).is_yes());
+            let is_known = |step: Expr| self.facts.known(&Rel::lt(0, step)).is_yes();
+            steps.retain(|step| !step.is_one() && self.is_common(around, *step) && is_known(*step));
             for step in steps {
                 found.push((self.facts.simplify(a.modulo(step)), other.facts.simplify(b.modulo(step))));
             }
@@ -627,6 +633,14 @@ mod tests {
         assert!(!are_apart(&loops, 1, "0, 3*j + i", "0, 3*k + i"));
         assert!(!are_apart(&loops, 2, "0, 8*i + j", "0, 8*i + k"));
         assert!(!are_apart(&loops, 2, "i, k", "i, j"));
+    }
+
+    #[test]
+    fn steps_that_differ_determine_nothing() {
+        let loops = [("i", 8), ("j", 8)];
+        assert!(!are_apart(&loops, 2, "0, (i + 1)*j + i", "0, (i + 1)*j + i"), "2*2 + 1 is 3*1 + 2");
+        assert!(!are_apart(&loops, 1, "0, (i + 1)*j + i", "0, (i + 1)*j + i"));
+        assert!(!are_apart(&loops, 1, "0, (j + 1)*i", "0, (j + 1)*i"), "1*4 is 2*2");
     }
 
     #[test]
