@@ -294,6 +294,12 @@ impl Touch<'_> {
         if step != other_step || step.is_zero() || !self.is_common(around, step) {
             return false;
         }
+        // Where a loop counts down, rests are within a step all the same: `-32*v + t` for `t` below 32.
+        let is_down = match step.as_int() {
+            Some(step) => step < 0,
+            None => self.facts.known(&Rel::le(step, -1)).is_yes(),
+        };
+        let step = if is_down { -step } else { step };
         // A step may begin with what neither loops nor data change, or at a whole number of steps.
         let offset = |rest: Expr| {
             let terms = rest.terms().filter(|term| self.is_common(around, term.1)).map(|(n, term)| term * n);
@@ -633,6 +639,15 @@ mod tests {
         assert!(!are_apart(&loops, 1, "0, 3*j + i", "0, 3*k + i"));
         assert!(!are_apart(&loops, 2, "0, 8*i + j", "0, 8*i + k"));
         assert!(!are_apart(&loops, 2, "i, k", "i, j"));
+    }
+
+    #[test]
+    fn loops_that_count_down_are_determined_too() {
+        let loops = [("i", 4), ("j", 8), ("k", 8)];
+        assert!(are_apart(&loops, 1, "0, -8*i + j + 24", "0, -8*i + k + 24"));
+        assert!(are_apart(&loops, 1, "0, -8*i - j + 31", "0, -8*i - k + 31"));
+        assert!(!are_apart(&loops, 1, "0, -7*i + j + 21", "0, -7*i + k + 21"), "14 + 7 is 21 + 0");
+        assert!(!are_apart(&loops, 1, "0, -8*i + j + 24", "0, 8*i + k"));
     }
 
     #[test]

@@ -118,7 +118,13 @@ impl<'a> Coverage<'a> {
                     + value.constant()
             }
         };
-        let digits = bound.iter().map(|bound| (simplest(bound.value), bound.extent));
+        // A digit that counts down takes what one takes that counts up: 31 - mod(v, 32) => mod(v, 32)
+        let upwards = |(value, extent): Digit| {
+            let is_down = !value.is_polynomial() && value.terms().all(|(factor, _)| factor < 0);
+            let is_point = || is_below(value, extent, &facts);
+            (if is_down && is_point() { extent - 1 - value } else { value }, extent)
+        };
+        let digits = bound.iter().map(|bound| upwards((simplest(bound.value), bound.extent)));
         let numbers = numbers(digits.collect(), &facts, &|value| self.varies(value));
         let numbers = self.ending_together(numbers, &facts);
         // A loop whose variable simplifies away repeats all that is taken.
@@ -464,6 +470,13 @@ mod tests {
         assert!(!symbolic("s0 - 4"), "points below 0 where 4 does not divide s0");
         assert!(!one(40, "28 - 14*t + i", "t in 3, i in min(14, 40 - 14*t)"), "12 is taken by none");
         assert!(!one(40, "26 - 14*t + i", "t in 3, i in min(14, 40 - 14*t)"));
+        let merged = |low: &str, first: &str| {
+            let axes =
+                [("i", 4, format!("{first} - floordiv(v, 8)")), ("j", 8, format!("{low} - mod(v, 8)"))];
+            covers(&axes, "v in 32")
+        };
+        assert!(merged("7", "3"));
+        assert!(!merged("8", "3") && !merged("6", "3") && !merged("7", "4") && !merged("7", "2"));
     }
 
     #[test]
