@@ -240,7 +240,10 @@ impl<'a> Builder<'a> {
         let is_of_gone =
             |rel: &Rel| gone.iter().any(|&var| [rel.lhs, rel.rhs].iter().any(|e| e.has_sym(var)));
         let how = if total.at.is_none() && *is_once { How::Put } else { How::Combine };
-        if all != *loops || how == How::Combine || guards.iter().any(is_of_gone) {
+        // Elements that a guard leaves out are combined all the same, unless that is what guards the accumulator's element.
+        let guard_of_total = total.guard_of(leaf, guards);
+        let is_left_out = |rel: &Rel| is_of_gone(rel) || !guard_of_total.contains(rel);
+        if all != *loops || how == How::Combine || guards.iter().any(is_left_out) {
             let empty = self.empty(total.op, parts, at.clone());
             meeting.before.extend(nested(all.iter().map(|&(_, kind, axis)| (kind, axis)), empty));
         }
@@ -248,7 +251,7 @@ impl<'a> Builder<'a> {
         self.combine(block, leaf, env, guards, (&left, at, guards.to_vec(), how), out);
 
         // What is left of loops, and of what guards the element of the accumulator, whatever the iterations are that are combined.
-        let (mut kept, mut index, mut guard) = (kept, index, total.guard_of(leaf, guards));
+        let (mut kept, mut index, mut guard) = (kept, index, guard_of_total.clone());
         let mut lane = None;
         if let Some((level, axis, group)) = lanes {
             let mut first = Expr::zero();
