@@ -1,15 +1,15 @@
 //! Checks that a pipelined loop begins with copies which can be made ahead of it, in the background.
 //!
 //! What the loop begins with, up to the first tree that does something else, is started some iterations early. So it copies elements as they
-//! are, to shared memory that nothing outside of the loop touches, that one of the copies alone stores to and nothing behind them, and
-//! what it copies the loop does not change.
+//! are, to shared memory that nothing outside of the loop touches, that one of the copies alone stores to, to
+//! each element once in an iteration, and nothing behind them, and what it copies the loop does not change.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::{Occurrence, Site, Verifier, Within};
+use super::{Occurrence, Site, Verifier, Within, proofs};
 use litz_ir::Scalar;
-use litz_ir::loops::{Buf, InstOp, Nest, Stmt};
+use litz_ir::loops::{Axis, Buf, InstOp, Nest, Stmt};
 use litz_ir::schedule::{KernelPlan, LocalSpace, LoopKind, Part, ScheduleStep, Tree};
 
 /// How many loops and leaves of a schedule are ahead of a tree.
@@ -85,7 +85,7 @@ impl<'a> Verifier<'a> {
     /// The number of the memory that a leaf copies to, if it can be run ahead of the loop that it is in.
     fn copied_ahead(
         &self,
-        (nest, place): (&Nest, &Occurrence),
+        (nest, place): (&'a Nest, &Occurrence),
         leaves: &HashMap<usize, (&'a Nest, &Occurrence)>,
         found: &Pipelined,
     ) -> Option<usize> {
@@ -112,7 +112,18 @@ impl<'a> Verifier<'a> {
                 nest.writes().contains(&source) && is_same()
             })
         };
-        (!stores_to(source)).then_some(number)
+        (!stores_to(source) && self.stores_once(nest, place, found)).then_some(number)
+    }
+
+    /// Whether a copy stores to each element once in an iteration of the loop: no loop within repeats it.
+    fn stores_once(&self, nest: &'a Nest, place: &Occurrence, found: &Pipelined) -> bool {
+        let Some(at) = place.path.iter().position(|around| around.number == found.number) else {
+            return false;
+        };
+        let axes: Vec<Axis> = place.path.iter().map(|around| around.axis).collect();
+        let (outside, inside) = axes.split_at(at + 1);
+        let store = proofs::Access { nest, place, at: nest.body.len() - 1 };
+        self.proofs.borrow_mut().are_apart_within(self.loops, [outside, inside], store, store)
     }
 }
 
