@@ -218,12 +218,13 @@ impl Verifier<'_> {
     }
 }
 
-/// Whether a part of a statement loads or stores an element of a buffer.
-fn touches(stmt: &Stmt, part: Part, buf: Buf) -> bool {
-    stmt.nests().iter().any(|nest| {
-        let mut insts = nest.body.iter().zip(parts_of(nest));
-        insts.any(|(inst, parts)| {
-            parts.contains(&part) && inst.op.element().is_some_and(|(touched, _)| touched == buf)
+/// Whether a part of a statement that uses a buffer loads or stores an element of it. A call touches all that it uses.
+pub(super) fn touches(stmt: &Stmt, part: Part, buf: Buf) -> bool {
+    matches!(stmt, Stmt::Extern(_))
+        || stmt.nests().iter().any(|nest| {
+            let mut insts = nest.body.iter().zip(parts_of(nest));
+            insts.any(|(inst, parts)| {
+                parts.contains(&part) && inst.op.element().is_some_and(|(touched, _)| touched == buf)
+            })
         })
-    })
 }

@@ -5,10 +5,11 @@ use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 
 use litz_ir::ids::Id;
-use litz_ir::loops::{Buf, BufKind, Span};
-use litz_ir::schedule::{LoopKind, ScheduleStep};
+use litz_ir::loops::{Buf, BufKind, Span, Stmt};
+use litz_ir::schedule::{LoopKind, Part, ScheduleStep};
 use litz_sym::Sym;
 
+use super::memory::touches;
 use super::{Around, Occurrence, Verifier, points};
 use crate::constants::mentions_sizes;
 
@@ -63,16 +64,30 @@ impl Verifier<'_> {
         if self.is_proved(buf) && self.loops.stmts[first].writes().contains(&buf) {
             return;
         }
-        self.in_order(first, second, format_args!("comes first for buffer `{}`", self.loops.bufs[buf].name));
+        let why = format_args!("comes first for buffer `{}`", self.loops.bufs[buf].name);
+        self.parts_in_order(first, second, &|stmt, part| touches(stmt, part, buf), why);
     }
 
     /// The first statement runs before the second, which has to be done; `why` says what it is or does.
     fn in_order(&mut self, first: usize, second: usize, why: fmt::Arguments<'_>) {
-        let is_late = |place: &&Occurrence| {
-            let earlier = self.placed[first].iter();
-            earlier.into_iter().any(|other| other.at > place.at && !other.excludes(place))
+        self.parts_in_order(first, second, &|_, _| true, why);
+    }
+
+    /// As [`Verifier::in_order`], of the parts of both that matter.
+    fn parts_in_order(
+        &mut self,
+        first: usize,
+        second: usize,
+        matters: &dyn Fn(&Stmt, Part) -> bool,
+        why: fmt::Arguments<'_>,
+    ) {
+        let places = |stmt: usize| {
+            let of = &self.loops.stmts[stmt];
+            self.placed[stmt].iter().filter(move |place| matters(of, place.part))
         };
-        if let Some(early) = self.placed[second].iter().find(is_late) {
+        let is_late =
+            |place: &&Occurrence| places(first).any(|other| other.at > place.at && !other.excludes(place));
+        if let Some(early) = places(second).find(is_late) {
             let site = early.site();
             let (first_name, second_name) = (self.loops.stmts[first].name(), self.loops.stmts[second].name());
             let message = format_args!("`{second_name}` runs before `{first_name}`, which {why}");
