@@ -49,6 +49,7 @@ pub fn build(loops: &Loops, names: &Names<'_>, plan: &KernelPlan, target: &Targe
             grid: plan.grid.clone(),
             grain: plan.grain,
             persistent: plan.persistent,
+            registers: plan.registers,
             rings: litz_ir::ids::Table::new(),
             ..Kernel::new(&plan.name)
         },

@@ -83,6 +83,8 @@ pub struct Kernel {
     pub grain: u64,
     /// So many blocks run all points, each one after another, instead of a block for each point.
     pub persistent: Option<u32>,
+    /// Registers of 32 bits that a thread has, at most.
+    pub registers: Option<u32>,
     /// Rings of buffers in shared memory.
     pub rings: Table<Ring, RingData>,
     /// Types of values, by id.
@@ -264,6 +266,7 @@ impl Kernel {
             grid: Vec::new(),
             grain: 1,
             persistent: None,
+            registers: None,
             rings: Table::new(),
             vals: Table::new(),
             body: Vec::new(),

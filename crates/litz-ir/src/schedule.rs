@@ -106,6 +106,8 @@ pub struct KernelPlan {
     pub grain: u64,
     /// So many blocks run all points of the grid, each one after another, instead of a block for each point.
     pub persistent: Option<u32>,
+    /// Registers of 32 bits that a thread has, at most: fewer than it might like to, so that more blocks run at the same time.
+    pub registers: Option<u32>,
     /// What a point of the grid runs.
     pub body: Vec<Tree>,
 }
@@ -379,6 +381,19 @@ impl ScheduleStep {
 }
 
 impl KernelPlan {
+    /// One without a name, which is run by every call.
+    pub fn new(grid: Vec<Axis>, grain: u64, body: Vec<Tree>) -> KernelPlan {
+        KernelPlan {
+            name: String::new(),
+            at_load: false,
+            grid,
+            grain,
+            persistent: None,
+            registers: None,
+            body,
+        }
+    }
+
     /// The nests whose instructions it runs, each once, in the order of their first leaves.
     pub fn nests(&self) -> Vec<&str> {
         let mut nests: Vec<&str> = Vec::new();

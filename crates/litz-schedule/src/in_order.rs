@@ -63,7 +63,7 @@ fn plan(loops: &Loops, stmts: &[usize], over: Option<Axis>) -> KernelPlan {
     let repeated = trees(&mut stmts[start..end].iter());
     body.extend(counter.map(|axis| Tree::Loop { kind: LoopKind::For, axis, body: repeated }));
     body.extend(trees(&mut stmts[end..].iter()));
-    KernelPlan { name: String::new(), at_load: false, grid: Vec::new(), grain: 1, persistent: None, body }
+    KernelPlan::new(Vec::new(), 1, body)
 }
 
 /// A nest in loops that are its axes, those along which a scan runs innermost. `given` are the values of axes that loops around have.

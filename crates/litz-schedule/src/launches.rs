@@ -171,7 +171,7 @@ fn in_parts(cx: &Cx<'_>, plans: &[KernelPlan], work: i64) -> KernelPlan {
     let grid = vec![Axis { var, extent: end }];
     let count = points(&loops.facts, &grid);
     let grain = grain(count, work / count, cx.target.threads(), cx.heuristics);
-    KernelPlan { name: String::new(), at_load: false, grid, grain, persistent: None, body }
+    KernelPlan::new(grid, grain, body)
 }
 
 /// A variable that no plan has.

@@ -59,7 +59,8 @@ impl Verifier<'_> {
         for (step, of_step) in schedule.steps.iter().enumerate() {
             let ScheduleStep::Kernel(plan) = of_step else { continue };
             let locals = plan.locals();
-            if plan.persistent.is_some() || locals.iter().any(|local| is_limited(local)) {
+            let is_said = plan.persistent.is_some() || plan.registers.is_some();
+            if is_said || locals.iter().any(|local| is_limited(local)) {
                 self.capacities_of((program, &rows), plan, (step, first));
             }
             first += locals.len();
@@ -128,7 +129,7 @@ impl Verifier<'_> {
         }
         if let Some(Live { last, registers, threads }) = worst.filter(|_| fits) {
             let name = self.name_of(last).to_owned();
-            let limit = i64::from(Gpu::REGISTERS);
+            let limit = i64::from(plan.registers.unwrap_or(Gpu::REGISTERS));
             let message = format_args!(
                 "`{name}`: a thread keeps {registers} registers of 32 bits by here, of which it has {limit}"
             );
@@ -141,9 +142,18 @@ impl Verifier<'_> {
             self.report.check(all <= limit, "wrong-space", message);
             self.note(Some(Site { step, within: Some(Within::Local(last)) }));
         }
-        let Some(blocks) = plan.persistent else { return };
+        // How many registers a thread has in the end nobody knows before there is code, but where the kernel says how many at most.
+        let registers = plan.registers.map_or(most, i64::from);
         let shared_bytes = self.loops.facts.bounds(shared).hi.max(0);
-        let resident = gpu.resident(BlockNeeds { threads, registers: most, shared_bytes });
+        let resident = gpu.resident(BlockNeeds { threads, registers, shared_bytes });
+        let message = format_args!(
+            "`{}`: a unit has no room for {threads} threads with {registers} registers each",
+            plan.name
+        );
+        let is_said = plan.registers.is_some() && fits;
+        self.report.check(!is_said || resident > 0, "wrong-space", message);
+        self.note(Some(Site { step, within: None }));
+        let Some(blocks) = plan.persistent else { return };
         let message = format_args!(
             "`{}`: expected at most {resident} blocks that take turns, which run at once, found {blocks}",
             plan.name

@@ -401,6 +401,14 @@ impl<'a> Verifier<'a> {
         let has_blocks = matches!(self.schedule.target, Target::Gpu(_));
         let is_form = plan.persistent.is_none_or(|blocks| blocks > 0 && has_blocks);
         self.report.check(is_form, "zero-grain", message);
+        if let Some(registers) = plan.registers {
+            let most = Gpu::REGISTERS;
+            let message = format_args!(
+                "`{}`: expected 1 to {most} registers of a GPU's thread, found {registers}",
+                plan.name
+            );
+            self.report.check(has_blocks && (1..=most).contains(&registers), "wrong-space", message);
+        }
         let before = self.report.diags.len();
         for axis in &plan.grid {
             self.report.extent(axis.extent, format_args!("`{}`, grid axis {}", plan.name, axis.var));

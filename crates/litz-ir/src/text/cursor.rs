@@ -426,12 +426,14 @@ impl<'a> Cursor<'a> {
         Ok(Axis { var, extent: self.expr()? })
     }
 
-    /// `i in s0, j in 96 grain 4` or `i in s0 persistent 132`; the axes may be missing, and the grain, which is 1 then.
-    pub fn grid(&mut self) -> Result<(Vec<Axis>, u64, Option<u32>)> {
+    /// `i in s0, j in 96 grain 4` or `i in s0 persistent 132 registers 168`: axes, grain, and blocks with registers. The axes may be
+    /// missing, and the grain, which is 1 then.
+    pub fn grid(&mut self) -> Result<(Vec<Axis>, u64, [Option<u32>; 2])> {
         let axes = if self.second_is("in") { self.commas(Cursor::axis)? } else { Vec::new() };
         let grain = if self.eat("grain") { self.integer()? } else { 1 };
         let persistent = if self.eat("persistent") { Some(self.integer()?) } else { None };
-        Ok((axes, grain, persistent))
+        let registers = if self.eat("registers") { Some(self.integer()?) } else { None };
+        Ok((axes, grain, [persistent, registers]))
     }
 
     /// `from 8`, which may be missing: the first of a level that runs a loop.

@@ -164,6 +164,32 @@ impl Display for Behind {
     }
 }
 
+/// A grid, behind its keyword: `i in s0 persistent 132 registers 168`.
+pub(crate) struct GridLine<'a> {
+    pub axes: &'a [Axis],
+    pub grain: u64,
+    pub persistent: Option<u32>,
+    pub registers: Option<u32>,
+}
+
+impl GridLine<'_> {
+    /// Whether there is nothing to be said: one point.
+    pub fn is_plain(&self) -> bool {
+        self.axes.is_empty() && self.grain == 1 && self.persistent.is_none() && self.registers.is_none()
+    }
+}
+
+impl Display for GridLine<'_> {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        write!(f, "{}{}", if self.axes.is_empty() { "" } else { " " }, Commas(self.axes))?;
+        if self.grain != 1 {
+            write!(f, " grain {}", self.grain)?;
+        }
+        self.persistent.map_or(Ok(()), |blocks| write!(f, " persistent {blocks}"))?;
+        self.registers.map_or(Ok(()), |registers| write!(f, " registers {registers}"))
+    }
+}
+
 /// `[sizes]`, and `{strides}` unless row-major.
 pub(crate) struct Shape<'a>(pub &'a [Expr], pub &'a [Expr]);
 

@@ -11,7 +11,7 @@ use crate::schedule::{
 use crate::target::{Instruction, Level};
 use crate::text::cursor::{Cursor, Result, parse_whole};
 use crate::text::lexer::TokenKind;
-use crate::text::print::{Behind, Commas, Indent, Name, Quoted, Sigil, commas, is_bare, write_nested};
+use crate::text::print::{Behind, GridLine, Indent, Name, Quoted, Sigil, commas, is_bare, write_nested};
 
 impl Display for Schedule {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
@@ -56,16 +56,11 @@ fn when(at_load: bool) -> &'static str {
 
 fn write_kernel(f: &mut Formatter, plan: &KernelPlan) -> fmt::Result {
     writeln!(f, "  kernel {}{} {{", Name(&plan.name), when(plan.at_load))?;
-    let has_grid = !plan.grid.is_empty() || plan.grain != 1 || plan.persistent.is_some();
+    let &KernelPlan { grain, persistent, registers, .. } = plan;
+    let grid = GridLine { axes: &plan.grid, grain, persistent, registers };
+    let has_grid = !grid.is_plain();
     if has_grid {
-        write!(f, "    parallel{}{}", if plan.grid.is_empty() { "" } else { " " }, Commas(&plan.grid))?;
-        if plan.grain != 1 {
-            write!(f, " grain {}", plan.grain)?;
-        }
-        if let Some(blocks) = plan.persistent {
-            write!(f, " persistent {blocks}")?;
-        }
-        writeln!(f, " {{")?;
+        writeln!(f, "    parallel{grid} {{")?;
     }
     for tree in &plan.body {
         write_tree(f, tree, if has_grid { 3 } else { 2 })?;
@@ -299,12 +294,11 @@ fn at_load(cx: &mut Cursor) -> Result<bool> {
 fn kernel(cx: &mut Cursor, at: &mut Positions) -> Result<KernelPlan> {
     let name = cx.name("a kernel name")?;
     let at_load = at_load(cx)?;
-    let mut plan =
-        KernelPlan { name, at_load, grid: Vec::new(), grain: 1, persistent: None, body: Vec::new() };
+    let mut plan = KernelPlan { name, at_load, ..KernelPlan::new(Vec::new(), 1, Vec::new()) };
     cx.expect("{")?;
     let position = cx.position();
     if cx.eat("parallel") {
-        (plan.grid, plan.grain, plan.persistent) = cx.grid()?;
+        (plan.grid, plan.grain, [plan.persistent, plan.registers]) = cx.grid()?;
         at.loops.extend(plan.grid.iter().map(|_| position));
         plan.body = trees(cx, at)?;
         cx.expect("}")?;

@@ -88,6 +88,7 @@ impl Verifier<'_> {
             self.ring(ring, *data);
         }
         self.report.check(kernel.grain > 0, "zero-grain", "a thread takes at least one grid point at a time");
+        self.report.check(kernel.registers != Some(0), "zero-grain", "a thread has at least one register");
         self.block(&kernel.body);
     }
 

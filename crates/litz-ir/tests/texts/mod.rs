@@ -73,8 +73,19 @@ impl Item {
             (Item::Kernel(a), Item::Kernel(b)) => {
                 (&a.name, &a.from, &a.sizes, &a.mems, a.params)
                     == (&b.name, &b.from, &b.sizes, &b.mems, b.params)
-                    && (&a.grid, (a.grain, a.persistent, &a.rings), &a.vals, &a.body, &a.checks)
-                        == (&b.grid, (b.grain, b.persistent, &b.rings), &b.vals, &b.body, &b.checks)
+                    && (
+                        &a.grid,
+                        (a.grain, [a.persistent, a.registers], &a.rings),
+                        &a.vals,
+                        &a.body,
+                        &a.checks,
+                    ) == (
+                        &b.grid,
+                        (b.grain, [b.persistent, b.registers], &b.rings),
+                        &b.vals,
+                        &b.body,
+                        &b.checks,
+                    )
             }
             (Item::Program(a), Item::Program(b)) => {
                 (&a.name, a.device, &a.slots, &a.params, &a.consts)

@@ -254,7 +254,7 @@ impl RowGrid {
     ) -> KernelPlan {
         let all = points(&loops.facts, &self.grid);
         let grain = grain(all, work(loops, group) / all.max(1), target.threads, heuristics);
-        KernelPlan { name: String::new(), at_load: false, grid: self.grid, grain, persistent: None, body }
+        KernelPlan::new(self.grid, grain, body)
     }
 }
 

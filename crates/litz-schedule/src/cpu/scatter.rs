@@ -80,7 +80,7 @@ impl Family for Scatter {
             false => grain(points(&cx.loops.facts, &grid), work, cpu(cx).threads, cx.heuristics),
         };
         let body = walks.into_iter().flat_map(|walk| walk.body).collect();
-        Some(KernelPlan { name: String::new(), at_load: false, grid, grain, persistent: None, body }.into())
+        Some(KernelPlan::new(grid, grain, body).into())
     }
 }
 

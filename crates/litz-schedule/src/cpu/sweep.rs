@@ -287,7 +287,7 @@ fn plan(cx: &Cx<'_>, group: &Group, sweep: &Sweep) -> KernelPlan {
     let count = points(&program.facts, &group.outer);
     let grain = grain(count, work(program, group) / count.max(1), target.threads, heuristics);
     let grid = group.outer.clone();
-    KernelPlan { name: String::new(), at_load: false, grid, grain, persistent: None, body }
+    KernelPlan::new(grid, grain, body)
 }
 
 /// The loops over the columns of sums, and the values that they give the axes of the first sum, by position.

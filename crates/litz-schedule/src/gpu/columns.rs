@@ -167,5 +167,5 @@ fn plan(cx: &Cx<'_>, group: &Group) -> Option<KernelPlan> {
     body.push(level(Level::Thread, thread, lanes, vec![leaf(first, Part::Init)]));
     body.push(level(Level::Warp, warp, warps, vec![level(Level::Lane, thread, lanes, of_lane)]));
     body.push(level(Level::Thread, thread, lanes, last));
-    Some(KernelPlan { name: String::new(), at_load: false, grid, grain: 1, persistent: None, body })
+    Some(KernelPlan::new(grid, 1, body))
 }

@@ -53,8 +53,7 @@ impl Family for Region {
         let iterations = Tree::Loop { kind: LoopKind::For, axis: self.over, body: repeated };
         let mut body: Vec<Tree> = before.into_iter().chain([iterations]).chain(after).collect();
         let scope = spread(cx, &mut grid, &mut body, &name);
-        let kernel =
-            KernelPlan { name: String::new(), at_load: false, grid, grain: 1, persistent: None, body };
+        let kernel = KernelPlan::new(grid, 1, body);
         Some(Planned { scope, ..Planned::from(kernel) })
     }
 }

@@ -331,7 +331,7 @@ fn plan(cx: &Cx<'_>, group: &Group, team: &Team) -> KernelPlan {
         let kind = LoopKind::Level(Level::Warp.into());
         body = vec![Tree::Loop { kind, axis: Axis { var: inside, extent }, body }];
     }
-    KernelPlan { name: String::new(), at_load: false, grid, grain: 1, persistent: None, body }
+    KernelPlan::new(grid, 1, body)
 }
 
 /// What the threads of a row do of a member.

@@ -128,8 +128,7 @@ impl Family for Scatter {
             spread(cx, &mut lanes, &mut body, &name);
             grid.extend(lanes);
         }
-        let kernel =
-            KernelPlan { name: String::new(), at_load: false, grid, grain: 1, persistent: None, body };
+        let kernel = KernelPlan::new(grid, 1, body);
         Some(kernel.into())
     }
 }

@@ -86,8 +86,7 @@ impl Family for Threads {
         }
         let scope = spread(cx, &mut grid, &mut body, &name);
         let scope = element.or(scope);
-        let kernel =
-            KernelPlan { name: String::new(), at_load: false, grid, grain: 1, persistent: None, body };
+        let kernel = KernelPlan::new(grid, 1, body);
         Some(Planned { scope, ..Planned::from(kernel) })
     }
 }

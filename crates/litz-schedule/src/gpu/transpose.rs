@@ -126,6 +126,6 @@ pub fn plan(
     let mut at_point = super::passed_on(cx, group);
     at_point.extend(leaves);
     body.push(of_threads(at_point));
-    let kernel = KernelPlan { name: String::new(), at_load: false, grid, grain: 1, persistent: None, body };
+    let kernel = KernelPlan::new(grid, 1, body);
     Planned { is_whole: true, ..Planned::from(kernel) }
 }

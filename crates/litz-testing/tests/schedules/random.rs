@@ -171,7 +171,7 @@ impl Planner<'_, '_, '_> {
         let grid: Vec<Axis> = shared.drain(..taken).map(|(_, axis)| axis).collect();
         let body = wrap(shared, body);
         let grain = 1 + self.choices.below(3) as u64;
-        let mut plan = KernelPlan { name, at_load: false, grain, persistent: None, grid, body };
+        let mut plan = KernelPlan { name, ..KernelPlan::new(grid, grain, body) };
         locals.into_iter().for_each(|(local, scope)| declare(&mut plan.body, local, scope));
         litz_schedule::finish(&mut plan, self.loops);
         let choices = &mut *self.choices;

@@ -10,7 +10,7 @@ use crate::kernel::{
     Matrix, MatrixProduct, Mem, Op, Operand, Rows, Stmt, Swizzle, Sync, Val, visit,
 };
 use crate::text::print::{
-    Behind, Commas, Declaration, Guards, Indent, Name, Quoted, Shape, Sigil, commas, write_guards,
+    Behind, Commas, Declaration, GridLine, Guards, Indent, Name, Quoted, Shape, Sigil, commas, write_guards,
 };
 
 const LINE: Indent = Indent(1);
@@ -79,17 +79,9 @@ impl Kernel {
     }
 
     fn write_grid(&self, f: &mut Formatter) -> fmt::Result {
-        if self.grid.is_empty() && self.grain == 1 && self.persistent.is_none() {
-            return Ok(());
-        }
-        write!(f, "{LINE}grid{}{}", if self.grid.is_empty() { "" } else { " " }, Commas(&self.grid))?;
-        if self.grain != 1 {
-            write!(f, " grain {}", self.grain)?;
-        }
-        if let Some(blocks) = self.persistent {
-            write!(f, " persistent {blocks}")?;
-        }
-        f.write_str("\n")
+        let &Kernel { grain, persistent, registers, .. } = self;
+        let grid = GridLine { axes: &self.grid, grain, persistent, registers };
+        if grid.is_plain() { Ok(()) } else { writeln!(f, "{LINE}grid{grid}") }
     }
 }
 

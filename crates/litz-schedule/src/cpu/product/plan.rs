@@ -45,7 +45,7 @@ pub fn plan(problem: &Problem<'_>) -> Planned {
         body = packing.into_iter().chain(nested(body, &rows)).collect();
     }
     let grain = grain(points(facts, &grid), work, problem.target.threads, problem.heuristics);
-    let kernel = KernelPlan { name: String::new(), at_load: false, grid, grain, persistent: None, body };
+    let kernel = KernelPlan::new(grid, grain, body);
     Planned { scope: tiling.tiles().last().map(|axis| axis.var), ..Planned::from(kernel) }
 }
 

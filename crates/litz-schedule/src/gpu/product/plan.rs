@@ -61,7 +61,7 @@ pub fn plan(problem: &Problem<'_>) -> Planned {
     let mut last = vec![points.leaf(&problem.group.members[0], Part::Final)];
     last.extend(problem.group.members[1..].iter().map(|member| points.leaf(member, Part::Whole)));
     body.push(points.of_threads(last));
-    let kernel = KernelPlan { name: String::new(), at_load: false, grid, grain: 1, persistent: None, body };
+    let kernel = KernelPlan::new(grid, 1, body);
     Planned { is_whole: true, ..Planned::from(kernel) }
 }
 

@@ -315,7 +315,7 @@ impl<'a> Cx<'a> {
     /// A kernel whose grid points each do `work` operations.
     fn kernel(&self, grid: Vec<Axis>, work: i64, body: Vec<Tree>) -> KernelPlan {
         let grain = grain(points(&self.loops.facts, &grid), work, self.target.threads, self.heuristics);
-        KernelPlan { name: String::new(), at_load: false, grid, grain, persistent: None, body }
+        KernelPlan::new(grid, grain, body)
     }
 }
 
