@@ -58,6 +58,7 @@ pub fn build(loops: &Loops, names: &Names<'_>, plan: &KernelPlan, target: &Targe
         locals: HashMap::new(),
         shapes: HashMap::new(),
         meetings: Vec::new(),
+        owners: HashMap::new(),
     };
     b.kernel.from = plan.nests().into_iter().map(str::to_owned).collect();
     let mut env = Env::new(loops.facts.clone());
@@ -92,6 +93,8 @@ struct Builder<'a> {
     shapes: HashMap<*const Local, Shape>,
     /// What stands around loops over levels that are being lowered, to combine what their iterations have.
     meetings: Vec<Meeting>,
+    /// Of private accumulators, how many loops over levels are between the declaration and their init: whose threads have them.
+    owners: HashMap<Mem, usize>,
 }
 
 /// What is around a tree while it is lowered.
@@ -135,6 +138,13 @@ enum Around {
     Loop(KernelLoopKind, Axis),
     /// A body of an `if`.
     Branch,
+}
+
+impl Around {
+    /// Whether iterations are run at once, by units of a level.
+    fn is_level(&self) -> bool {
+        matches!(self, Around::Loop(KernelLoopKind::Level(_) | KernelLoopKind::Chain, _))
+    }
 }
 
 impl<'a> Builder<'a> {

@@ -76,10 +76,13 @@ impl<'a> Builder<'a> {
         }
         let guards = self.guards(leaf, nest, env)?;
         for accumulator in &*accumulators {
-            let Accumulator { op, mem, at, .. } = *accumulator;
+            let Accumulator { op, mem, at, depth, .. } = *accumulator;
             let index = accumulator.index(leaf, &env.facts);
             let guard = accumulator.guard_of(leaf, &guards);
             let ty = self.kernel.mems[mem].dtype;
+            if !self.kernel.mems[mem].space.is_shared() {
+                self.owners.insert(mem, env.path[depth..].iter().filter(|around| around.is_level()).count());
+            }
             for (mem, ty, first) in [(Some(mem), ty, op.identity(ty)), (at, Dtype::I64, Scalar::Int(0))] {
                 let Some(mem) = mem else { continue };
                 let val = self.value(ty);

@@ -117,7 +117,7 @@ impl<'a> Builder<'a> {
         // Each declaration has an accumulator for each reduction of the nest, in the order of its body.
         for (block, total) in blocks.iter().zip(&**totals) {
             let index = total.index(leaf, &env.facts);
-            match self.between(&env.path, total.depth, &index) {
+            match self.between(&env.path, total, &index) {
                 Some((depth, between)) => {
                     self.merge_at_once((block, total), leaf, (depth, &between), &guards, env, out)?;
                 }
@@ -154,10 +154,18 @@ impl<'a> Builder<'a> {
         out.push(store(total.mem, index, val, (how == How::Combine).then_some(total.op), guard));
     }
 
-    /// The loops between accumulators that are declared in so many loops and branches and a merge into an element of them, if iterations
-    /// of one over a level are combined; and how many loops and branches are around that one.
-    fn between(&self, path: &[Around], depth: usize, index: &[Expr]) -> Option<(usize, Between)> {
+    /// The loops between accumulators and a merge into an element of them, if iterations of one over a level are combined; and how many
+    /// loops and branches are around that one.
+    fn between(&self, path: &[Around], total: &Accumulator, index: &[Expr]) -> Option<(usize, Between)> {
+        let depth = total.depth;
         let is_kept = |axis: &Axis| index.iter().any(|e| e.has_sym(axis.var));
+        // A thread that has the element in a loop of one iteration, which no element tells from others, is no part of what it combines.
+        let owners = path.iter().enumerate().skip(depth).filter(|(_, around)| around.is_level());
+        let owners = owners.take(self.owners.get(&total.mem).copied().unwrap_or(0));
+        let is_alone = |(at, around): (usize, &Around)| match around {
+            Around::Loop(_, axis) => !is_kept(axis) && owners.clone().any(|owner| owner.0 == at),
+            Around::Branch => false,
+        };
         let role = |kind: KernelLoopKind, axis: &Axis| match kind {
             KernelLoopKind::Level(Team { level: Level::Lane | Level::Thread, .. }) => {
                 let group = lanes_together(*axis, index, &self.loops.facts);
@@ -176,9 +184,10 @@ impl<'a> Builder<'a> {
             Around::Loop(kind, axis) => matches!(role(*kind, axis), Role::Lanes(_) | Role::Units),
             Around::Branch => false,
         };
-        let first = depth + path.get(depth..)?.iter().position(is_combined)?;
+        let mut inside = path.iter().enumerate().skip(depth).filter(|&around| !is_alone(around));
+        let first = inside.find(|(_, around)| is_combined(around))?.0;
         let mut between = Between { loops: Vec::new(), is_once: true };
-        for around in &path[first..] {
+        for (_, around) in path.iter().enumerate().skip(first).filter(|&around| !is_alone(around)) {
             match *around {
                 Around::Loop(kind, axis) if role(kind, &axis) != Role::Repeated => {
                     between.loops.push((role(kind, &axis), kind, axis));
