@@ -127,19 +127,24 @@ impl Level {
     }
 }
 
-/// The units of a level that run the iterations of a loop: iteration `v` is run by unit number `from + v`. Loops over different teams
-/// are roles of specialized threads, which depend on each other through memory alone.
+/// The units of a level that run the iterations of a loop: iteration `v` is run by the `each` units from number `from + each*v` on. Loops
+/// over different teams are roles of specialized threads, which depend on each other through memory alone.
+///
+/// Units that run an iteration together do the same: each has private memory of its own, and the first one alone stores to memory that
+/// others see. So the four lanes that have sums of one row of an instruction all have what follows from the row's maximum.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Team {
     /// The level.
     pub level: Level,
     /// The first of them.
     pub from: u32,
+    /// How many run each iteration.
+    pub each: u32,
 }
 
 impl From<Level> for Team {
     fn from(level: Level) -> Team {
-        Team { level, from: 0 }
+        Team { level, from: 0, each: 1 }
     }
 }
 

@@ -1,13 +1,14 @@
-//! Finds the points that all nests of a region share, which is a sequential loop over nests.
+//! Finds the points that all nests of a region share, which is a sequential loop over nests, and how far the loop goes.
 
 use crate::axes::variable;
 use crate::context::Cx;
 use crate::group::{Group, Member};
 use crate::join::align_members;
 use crate::nest;
+use litz_analysis::access::substitute;
 use litz_analysis::align::DomainMap;
-use litz_ir::loops::{Axis, Nest, Span};
-use litz_sym::{Expr, Sym};
+use litz_ir::loops::{Axis, Loops, Nest, Span};
+use litz_sym::{Cmp, Expr, Rel, Sym};
 
 /// The nests of a region.
 pub struct Shared {
@@ -47,6 +48,37 @@ impl Shared {
         let parts = [at(region.stmts.start, start), at(start, end), at(end, region.stmts.end)];
         Shared { over, group: Group { members, outer }, parts }
     }
+}
+
+/// How many iterations a block of rows takes: all, or those before the first one at which all of its rows are idle. `axes` are those of the
+/// kernel, with those of rows in a block, which are named again; `at` puts them for the points that members share.
+pub fn end(
+    loops: &Loops,
+    group: &Group,
+    over: Axis,
+    (axes, rows): (&[Axis], &[Sym]),
+    at: &dyn Fn(Expr) -> Expr,
+) -> Expr {
+    let mut facts = loops.facts.clone();
+    axes.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
+    // The smallest n from which on `idle` holds for all rows.
+    let first = |member: &Member| {
+        let Rel { cmp, lhs, rhs } = nest(loops, member.stmt).idle?;
+        let slack = rhs - lhs - if cmp == Cmp::Lt { 1 } else { 0 };
+        let (factor, rest) = at(substitute(slack, &member.bind)).linear(over.var)?;
+        let factor = factor.as_int().filter(|&factor| factor > 0)?;
+        let first = facts.largest((-rest).ceildiv(factor), rows);
+        rows.iter().all(|&row| !first.has_sym(row)).then_some(first)
+    };
+    let is_repeated = |member: &&Member| member.bind.iter().any(|bind| bind.1 == Expr::sym(over.var));
+    let mut ends = group.members.iter().filter(is_repeated).map(first);
+    let Some(Some(end)) = ends.next() else { return over.extent };
+    if !ends.all(|other| other == Some(end)) {
+        return over.extent;
+    }
+    let known = |rel: Rel| facts.known(&rel).is_yes();
+    let end = if known(Rel::le(0, end)) { end } else { end.max(Expr::zero()) };
+    if known(Rel::le(end, over.extent)) { end } else { over.extent.min(end) }
 }
 
 fn has_axis(nest: &Nest, over: Axis) -> bool {

@@ -342,11 +342,12 @@ impl Verifier<'_> {
 /// Threads of a block that a tree needs, counted from its first.
 fn threads_within(tree: &Tree) -> i64 {
     if let Tree::Loop { kind, axis, .. } = tree
-        && let Some(Team { level, from }) = kind.team()
+        && let Some(Team { level, from, each }) = kind.team()
         && level != Level::Block
     {
         let count = longest(axis.extent).as_int().unwrap_or(1);
-        return count.saturating_add(i64::from(from)).saturating_mul(threads_of_level(level));
+        let units = count.saturating_mul(i64::from(each)).saturating_add(i64::from(from));
+        return units.saturating_mul(threads_of_level(level));
     }
     tree.blocks().into_iter().flatten().map(threads_within).max().unwrap_or(1)
 }
@@ -354,11 +355,15 @@ fn threads_within(tree: &Tree) -> i64 {
 /// Threads that come to a place in these loops: all of the level that is innermost around.
 fn threads_of_path(path: &[Around]) -> i64 {
     let levels = path.iter().filter_map(level_of).filter(|(team, _)| team.level != Level::Block);
-    let counts =
-        levels.map(|(team, axis)| (longest(axis.extent).as_int().unwrap_or(1), threads_of_level(team.level)));
+    let counts = levels.map(|(team, axis)| (longest(axis.extent).as_int().unwrap_or(1), threads_of(team)));
     let (all, innermost) =
         counts.fold((1_i64, 1), |(all, _), (count, threads)| (all.saturating_mul(count), threads));
     all.saturating_mul(innermost)
+}
+
+/// Threads that run an iteration of a loop.
+fn threads_of(team: Team) -> i64 {
+    threads_of_level(team.level).saturating_mul(i64::from(team.each))
 }
 
 fn threads_of_level(level: Level) -> i64 {

@@ -5,8 +5,9 @@
 //! inside of such a loop each iteration has its own, declared outside they are spread over the threads, and an element belongs
 //! to the one that touches it. So of two accesses of one element the loops over levels between the declaration and each
 //! are alike, and their variables are equal. What all threads of a warp compute, each of its lanes may read; and a `merge` goes
-//! over the threads of a block: all of them have its result.
+//! over the threads of a block: all of them have its result, or lanes side by side what these combine.
 
+use super::groups::{by_groups, has_result, lanes_of};
 use super::problem::Site;
 use super::proofs::Point;
 use super::{Around, Declared, Occurrence, Verifier};
@@ -61,7 +62,7 @@ impl Use<'_> {
 
 impl<'a> Verifier<'a> {
     /// Checks that a loop over a level is one that the target has in the level around.
-    pub(super) fn level(&mut self, Team { level, from }: Team, axis: Axis) {
+    pub(super) fn level(&mut self, Team { level, from, each }: Team, axis: Axis) {
         let around = self.path.iter().rev().find_map(level_of).unwrap_or((Level::Grid.into(), axis));
         let around = around.0.level;
         let (name, target) = (level.name(), self.schedule.target);
@@ -76,6 +77,8 @@ impl<'a> Verifier<'a> {
         if level == Level::Block {
             let message = format_args!("loop {}: the first block is number 0", axis.var);
             self.report.check(from == 0, "level-width", message);
+            let message = format_args!("loop {}: one block runs each iteration", axis.var);
+            self.report.check(each == 1, "level-width", message);
             return self.blocks_of_a_point(axis);
         }
         let most = match (around, level) {
@@ -84,7 +87,15 @@ impl<'a> Verifier<'a> {
             _ => width,
         };
         let count = longest(axis.extent).as_int();
-        let most = (most - i64::from(from)).max(0);
+        // Lanes that do the same combine what they have in pairs.
+        let is_group =
+            level == Level::Lane && each.is_power_of_two() && each <= Gpu::LANES && from % each == 0;
+        let message = format_args!(
+            "loop {}: one {name} runs each iteration, or a power of two of lanes side by side",
+            axis.var
+        );
+        self.report.check(each == 1 || is_group, "level-width", message);
+        let most = (most - i64::from(from)).max(0) / i64::from(each.max(1));
         let found = count.map_or_else(|| axis.extent.to_string(), |count| count.to_string());
         let message = format_args!(
             "loop {}: expected at most {most} iterations, the level's number, found {found}",
@@ -364,6 +375,22 @@ impl<'a> Verifier<'a> {
         };
         let first = uses.iter().find(|used| used.how == How::Store)?;
         let own = levels(first);
+        // What a few lanes have each of these may load, and combine into.
+        let each = lanes_of(&own).unwrap_or(1);
+        let grouped = |used: &Use<'a>| -> Use<'a> {
+            let is_of_one = used.how == How::Store || each == 1;
+            let place = if is_of_one { used.place.clone() } else { by_groups(&used.place, each) };
+            Use { place, element: used.element.clone(), ..*used }
+        };
+        let is_split = |used: &&Use| {
+            let Use { place, element, .. } = used;
+            used.how == How::Merge && !has_result(place, element, loops_of(place), &own, &self.loops.facts)
+        };
+        if let Some(used) = uses.iter().find(is_split) {
+            let why = "lanes combine what they have, but others have the result as well, or not all of them";
+            return Some((why.to_owned(), used.place.site()));
+        }
+        let uses: &[Use] = &uses.iter().map(grouped).collect::<Vec<_>>();
         for used in uses {
             let found = levels(used);
             let is_alike = |(a, b): (&(Team, Axis), &(Team, Axis))| a.0 == b.0;
@@ -529,10 +556,10 @@ fn by_threads(place: &Occurrence, across: usize) -> Occurrence {
 
 /// What a team is called.
 fn named(team: Team) -> String {
-    match team.from {
-        0 => team.level.name().to_owned(),
-        from => format!("{} from {from}", team.level.name()),
-    }
+    let (name, from) = (team.level.name(), team.from);
+    let from = if from == 0 { String::new() } else { format!(" from {from}") };
+    let each = if team.each == 1 { String::new() } else { format!(" by {}", team.each) };
+    format!("{name}{from}{each}")
 }
 
 /// What runs the iterations of a loop, if it is over a level.

@@ -19,8 +19,6 @@ use litz_sym::{Expr, Rel, Sym};
 
 /// Elements of a box along a dimension, at most.
 const MOST_ELEMENTS: i64 = 256;
-/// Dimensions of a box, at most.
-const MOST_DIMS: usize = 5;
 /// Bytes of a row of a box whose units change places, at most.
 const MOST_SWIZZLED: i64 = 128;
 /// What rows and pitches of boxes, and rows of operands, are multiples of, in bytes.
@@ -193,8 +191,8 @@ impl Verifier<'_> {
         let loops: Vec<Axis> = place.path.iter().rev().take_while(own).map(|around| around.axis).collect();
         let data = &self.loops.bufs[outside];
         let size = data.dtype.size() as i64;
-        if data.sizes.len() > MOST_DIMS {
-            return Err(format!("`{}` has more than {MOST_DIMS} dimensions", data.name));
+        if data.sizes.len() > Gpu::BOX_DIMS {
+            return Err(format!("`{}` has more than {} dimensions", data.name, Gpu::BOX_DIMS));
         }
         let mut row = None;
         let mut counted = 0;

@@ -9,6 +9,7 @@ mod coverage;
 mod dependences;
 mod divisors;
 mod example;
+mod groups;
 mod intervals;
 mod levels;
 mod means;

@@ -15,11 +15,11 @@
 //!                                              for w in 8 { sum sum= warps[w] }
 //! ```
 //!
-//! Lanes of which each few have one element, as `floordiv(l, 4)` is the row of four, are combined among these:
-//! `sum[row] sum= lanes of parts[4*row] by 4`.
-//!
 //! Each thread that runs the last loop has the result, the same one, so a register that all threads hold may take it. Elements of threads
 //! that have no part in it hold what changes nothing.
+//!
+//! Lanes of which each few have one element, as `floordiv(l, 4)` is the row of four, are combined among these, which alone have the result:
+//! `lane row in 8 by 4 { sum[row] sum= lanes of parts[4*row] by 4 }`.
 
 use super::accumulator::{Accumulator, store};
 use super::{Around, Builder, Env};
@@ -167,7 +167,7 @@ impl<'a> Builder<'a> {
             Around::Branch => false,
         };
         let role = |kind: KernelLoopKind, axis: &Axis| match kind {
-            KernelLoopKind::Level(Team { level: Level::Lane | Level::Thread, .. }) => {
+            KernelLoopKind::Level(Team { level: Level::Lane | Level::Thread, each: 1, .. }) => {
                 let group = lanes_together(*axis, index, &self.loops.facts);
                 if group > 1 { Role::Lanes(group) } else { Role::Kept }
             }
@@ -267,17 +267,18 @@ impl<'a> Builder<'a> {
             if group < Gpu::LANES {
                 let var = self.variable(&format!("{}_group", axis.var));
                 let groups = Axis { var, extent: env.facts.simplify(axis.extent.ceildiv(i64::from(group))) };
-                let kind = if groups.extent.as_int().is_some() {
-                    KernelLoopKind::Unroll
-                } else {
-                    KernelLoopKind::For
+                let kind = match level {
+                    Level::Lane => KernelLoopKind::Level(Team { level, from: 0, each: group }),
+                    _ if groups.extent.as_int().is_some() => KernelLoopKind::Unroll,
+                    _ => KernelLoopKind::For,
                 };
                 first = Expr::sym(var) * i64::from(group);
                 index.iter_mut().for_each(|e| *e = first_of(*e, first));
                 guard.iter_mut().for_each(|rel| {
                     *rel = Rel { lhs: first_of(rel.lhs, first), rhs: first_of(rel.rhs, first), ..*rel }
                 });
-                kept.push((kind, groups));
+                // Lanes have no threads of their own, so their loop may be around all others that are left.
+                kept.insert(0, (kind, groups));
             }
             lane = Some((level, axis, group, first));
         }

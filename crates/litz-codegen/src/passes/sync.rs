@@ -462,7 +462,9 @@ impl Barriers {
         }
         let is_alike = |((a, _), (b, _)): (&(Team, Sym), &(Team, Sym))| a == b;
         let threads = one.threads.iter().zip(&other.threads);
+        // Of threads that run an iteration together the first one stores, but all load.
         if one.threads.is_empty()
+            || one.threads.iter().any(|(team, _)| team.each > 1)
             || one.threads.len() != other.threads.len()
             || !threads.clone().all(is_alike)
         {

@@ -98,7 +98,7 @@ impl Warps {
     /// Those of a block that run the iterations of a loop over warpgroups, warps or threads. None where these are no whole warps, or how many
     /// there are is not known.
     pub fn of(inner: &Loop) -> Option<Warps> {
-        let Team { level, from } = inner.kind.team()?;
+        let Team { level, from, each } = inner.kind.team()?;
         let extent = u32::try_from(inner.extent.as_int()?).ok().filter(|&extent| extent > 0)?;
         let threads = match level {
             Level::Warpgroup => Gpu::WARPGROUP,
@@ -106,7 +106,7 @@ impl Warps {
             Level::Thread => 1,
             Level::Grid | Level::Block | Level::Lane => return None,
         };
-        let (first, count) = (from.checked_mul(threads)?, extent.checked_mul(threads)?);
+        let (first, count) = (from.checked_mul(threads)?, extent.checked_mul(each)?.checked_mul(threads)?);
         let is_whole = first % Gpu::LANES == 0 && count % Gpu::LANES == 0;
         is_whole.then_some(Warps { first: first / Gpu::LANES, count: count / Gpu::LANES })
     }

@@ -199,6 +199,8 @@ impl Gpu {
     pub const VECTOR_BYTES: u32 = 16;
     /// Blocks of a cluster that every GPU with clusters runs.
     pub const CLUSTER: u32 = 8;
+    /// Dimensions of a box that one thread has copied, at most.
+    pub const BOX_DIMS: usize = 5;
     /// Blocks of one launch, at most.
     pub const BLOCKS: u32 = i32::MAX as u32;
     /// 32-bit registers of a thread, at most.

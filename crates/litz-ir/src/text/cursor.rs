@@ -436,10 +436,11 @@ impl<'a> Cursor<'a> {
         Ok((axes, grain, [persistent, registers]))
     }
 
-    /// `from 8`, which may be missing: the first of a level that runs a loop.
+    /// `from 8`, the first of a level that runs a loop, and `by 4`, how many run each iteration; both may be missing.
     pub fn team(&mut self, level: Level) -> Result<Team> {
         let from = if self.eat("from") { self.integer()? } else { 0 };
-        Ok(Team { level, from })
+        let each = if self.eat("by") { self.integer()? } else { 1 };
+        Ok(Team { level, from, each })
     }
 
     /// `by 16`, `by 16 copies 4`: lanes of a vector, and vectors in flight.

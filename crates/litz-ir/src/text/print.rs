@@ -155,12 +155,16 @@ impl<T: Display> Display for Commas<'_, T> {
     }
 }
 
-/// ` from 8`, unless a loop over a level begins with the first.
+/// ` from 8 by 4`: unless a loop over a level begins with the first, and unless one of them runs each iteration.
 pub(crate) struct Behind(pub Team);
 
 impl Display for Behind {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
-        if self.0.from == 0 { Ok(()) } else { write!(f, " from {}", self.0.from) }
+        let Team { level: _, from, each } = self.0;
+        if from != 0 {
+            write!(f, " from {from}")?;
+        }
+        if each == 1 { Ok(()) } else { write!(f, " by {each}") }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::kernel::{
     RingData, Stmt, Sync, Val, Warps, visit,
 };
 use crate::scalar::ReduceOp;
-use crate::target::{Gpu, Level};
+use crate::target::{Gpu, Level, Team};
 use crate::verify::transpose::TransposeLoops;
 use crate::verify::{Report, interleave, reach};
 
@@ -329,14 +329,14 @@ impl Verifier<'_> {
         match kind {
             KernelLoopKind::For | KernelLoopKind::Mma => {}
             KernelLoopKind::Chain => {
-                self.level(Level::Block, *var);
+                self.level(Level::Block.into(), *var);
                 self.chain_turns(*var, body);
             }
             KernelLoopKind::Pipeline { buffers } => {
                 let message = format_args!("loop {var}: a pipeline has at least two buffers");
                 self.report.check(*buffers >= 2, "zero-lanes", message);
             }
-            KernelLoopKind::Level(team) => self.level(team.level, *var),
+            KernelLoopKind::Level(team) => self.level(*team, *var),
             KernelLoopKind::Unroll => {
                 let message = format_args!("loop {var}: expected a constant extent, found {extent}");
                 self.report.check(extent.as_int().is_some(), "symbolic-unroll", message);
@@ -370,10 +370,14 @@ impl Verifier<'_> {
     }
 
     /// Checks that a level is one that the level around has.
-    fn level(&mut self, level: Level, var: Sym) {
+    fn level(&mut self, Team { level, from, each }: Team, var: Sym) {
         let around = self.around.last().copied().unwrap_or(self.top);
         let message = format_args!("loop {var}: a {} has no {} of its own", around.name(), level.name());
         self.report.check(level.is_within(around), "level-order", message);
+        let is_group =
+            level == Level::Lane && each.is_power_of_two() && each <= Gpu::LANES && from % each == 0;
+        let message = format_args!("loop {var}: lanes that do the same are a power of two side by side");
+        self.report.check(each == 1 || is_group, "level-width", message);
     }
 
     /// Checks that each iteration of a chain takes its turn once, whatever it runs.

@@ -18,7 +18,9 @@ use super::{Cx, Edits, Names, inline};
 use blocks::Blocks;
 use litz_analysis::online::{self, Chain, Role};
 use litz_analysis::{Contraction, Uses};
+use litz_ir::Dtype;
 use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Stmt};
+use litz_ir::target::{Gpu, Level, Target};
 use litz_sym::{Expr, Sym};
 use std::collections::BTreeSet;
 
@@ -40,6 +42,11 @@ const MIN_ROWS: i64 = 16;
 /// Rows that a kernel with products takes at a time, about.
 const TILE_ROWS: i64 = 16;
 
+/// Columns of a block whose products instructions of a GPU sum.
+const TILE_WIDTH: i64 = 64;
+/// Columns of a result that instructions of a GPU sum, at most.
+const TILE_COLUMNS: i64 = 128;
+
 /// Blocks that there are at least where some of them are idle: of 8, a causal mask leaves 4.5.
 const MIN_BLOCKS: i64 = 8;
 
@@ -50,9 +57,13 @@ pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
     let mut kept: Vec<String> = Vec::new();
     while at < loops.stmts.len() {
         let found = online::find(loops, &uses, at).and_then(|chain| {
-            let width = block_width(loops, &chain, cx).or_else(|| {
-                idle_width(loops, &chain).filter(|&width| is_idle_somewhere(loops, &uses, &chain, width))
-            });
+            let width = match cx.target {
+                Target::Gpu(gpu) if Work::of(loops, &chain)?.has_products => tile_width(loops, &chain, gpu),
+                Target::Cpu(_) | Target::Gpu(_) => block_width(loops, &chain, cx).or_else(|| {
+                    let is_idle = |&width: &i64| is_idle_somewhere(loops, &uses, &chain, width);
+                    idle_width(loops, &chain).filter(is_idle)
+                }),
+            };
             width.map(|width| (chain, width))
         });
         let Some((chain, width)) = found else {
@@ -172,6 +183,32 @@ fn block_width(loops: &Loops, chain: &Chain, cx: &Cx<'_>) -> Option<i64> {
         true => whole.unwrap_or(i64::from(cx.target.tile_columns()?)),
         false => (cx.target.near_bytes() / ROW_BLOCK_SHARE).clamp(ROW_BLOCK[0], ROW_BLOCK[1]),
     })
+}
+
+/// Columns of a block that warps of a GPU take by instructions, where these sum all products: scores and weights are in registers then, and
+/// never in memory. Of results with more columns a thread has more than its registers hold.
+fn tile_width(loops: &Loops, chain: &Chain, gpu: &Gpu) -> Option<i64> {
+    let work = Work::of(loops, chain)?;
+    let hint = |e: Expr| loops.facts.hint(e).unwrap_or(i64::MAX);
+    let is_by_instruction = |at: usize| {
+        let nest = online::chain::nest(loops, at)?;
+        let Contraction { lhs, rhs, n, is_plain, .. } = Contraction::by_result(loops, nest)?.contraction;
+        let dtypes = [lhs, rhs].map(|at| nest.body[at].op.element().map(|(buf, _)| loops.bufs[buf].dtype));
+        let has_instruction = gpu.isa.instructions().iter().any(|by| {
+            let is_of_warp = gpu.instruction(Level::Warp, by.dtype, by.shape()).is_some();
+            is_of_warp && !by.rounds && by.sums == Dtype::F32 && dtypes == [Some(by.dtype); 2]
+        });
+        let is_narrow = match chain.members[&at].role {
+            Role::Reduction(_) => {
+                n.iter().map(|axis| hint(axis.extent)).fold(1, i64::saturating_mul) <= TILE_COLUMNS
+            }
+            Role::Pointwise(_) => true,
+        };
+        Some(is_plain && is_narrow && has_instruction)
+    };
+    let mut products = chain.members.keys().filter_map(|&at| is_by_instruction(at));
+    let is_whole = products.all(|suits| suits);
+    (is_whole && !work.is_stored && work.rows >= MIN_ROWS).then_some(TILE_WIDTH)
 }
 
 /// Columns of a block, where going block by block pays if half of the blocks are idle: there are enough of them.

@@ -52,7 +52,11 @@ impl Teams {
                 }
                 Node::Level { team, var, extent, body, .. } => {
                     let count = self.count(*var, extent).max(0);
-                    let units = if count > 0 { i64::from(team.from).saturating_add(count) } else { 0 };
+                    let units = if count > 0 {
+                        i64::from(team.from).saturating_add(count.saturating_mul(team.each.into()))
+                    } else {
+                        0
+                    };
                     match team.level {
                         Level::Grid | Level::Block => {
                             self.blocks = self.blocks.max(usize::try_from(units).unwrap_or(usize::MAX));

@@ -147,10 +147,12 @@ impl Here {
 
     /// An iteration of a loop over a level begins.
     pub(super) fn enter(&mut self, team: Team, iteration: i64) {
-        let threads = threads_of(team.level);
-        let at = u32::try_from(i64::from(team.from).saturating_add(iteration)).unwrap_or(MOST);
-        let first = self.team().first.saturating_add(at.saturating_mul(threads));
-        self.around.push(ThreadRange { first, end: first.saturating_add(threads) });
+        let unit = threads_of(team.level);
+        let at = i64::from(team.from).saturating_add(iteration.saturating_mul(team.each.into()));
+        let at = u32::try_from(at).unwrap_or(MOST);
+        let first = self.team().first.saturating_add(at.saturating_mul(unit));
+        let end = first.saturating_add(unit.saturating_mul(team.each));
+        self.around.push(ThreadRange { first, end });
     }
 
     /// The iteration ends.
@@ -160,8 +162,9 @@ impl Here {
 
     /// The iterations of a loop over a level that threads of the unit run, of so many.
     pub(super) fn iterations(&self, team: Team, extent: i64) -> Range<i64> {
-        let threads = i64::from(threads_of(team.level));
-        let base = i64::from(self.team().first).saturating_add(i64::from(team.from).saturating_mul(threads));
+        let unit = i64::from(threads_of(team.level));
+        let threads = unit.saturating_mul(team.each.into());
+        let base = i64::from(self.team().first).saturating_add(i64::from(team.from).saturating_mul(unit));
         let (first, end) = (i64::from(self.own.first) - base, i64::from(self.own.end) - base);
         let first = first.max(0) / threads;
         // Numbers past the last thread are not told apart.
@@ -226,7 +229,7 @@ mod tests {
     fn a_unit_runs_the_iterations_of_its_threads() {
         let warp = |number: u32| ThreadRange { first: 32 * number, end: 32 * number + 32 };
         let here = Here::new(warp(5), ThreadRange::of_block(0));
-        let team = |level, from| Team { level, from };
+        let team = |level, from| Team { level, from, each: 1 };
         assert_eq!(here.iterations(team(Level::Warp, 0), 8), 5..6);
         assert_eq!(here.iterations(team(Level::Warp, 4), 8), 1..2);
         assert!(here.iterations(team(Level::Warp, 6), 2).is_empty());
@@ -234,6 +237,8 @@ mod tests {
         assert_eq!(here.iterations(team(Level::Warpgroup, 0), 2), 1..2);
         assert_eq!(here.iterations(team(Level::Thread, 0), 170), 160..170);
         assert_eq!(here.iterations(team(Level::Thread, 37), 512), 123..155);
+        let of_four = Team { level: Level::Thread, from: 4, each: 4 };
+        assert_eq!(here.iterations(of_four, 100), 39..47);
         let all = Here::new(ThreadRange::ALL, ThreadRange::ALL);
         assert_eq!(all.iterations(team(Level::Block, 0), 1 << 40), 0..1 << 40);
     }
@@ -243,10 +248,12 @@ mod tests {
         let warp = |number: u32| ThreadRange { first: 32 * number, end: 32 * number + 32 };
         let mut here = Here::new(warp(5), ThreadRange::of_block(0));
         assert!(!here.is_first());
-        here.enter(Team { level: Level::Warpgroup, from: 1 }, 0);
+        here.enter(Team { level: Level::Warpgroup, from: 1, each: 1 }, 0);
         assert_eq!((here.is_first(), here.current()), (false, warp(5)));
         here.leave();
-        here.enter(Team { level: Level::Warp, from: 5 }, 0);
+        here.enter(Team { level: Level::Warp, from: 5, each: 1 }, 0);
         assert!(here.is_first());
+        here.enter(Team { level: Level::Lane, from: 0, each: 4 }, 3);
+        assert_eq!((here.is_first(), here.current()), (true, ThreadRange { first: 172, end: 176 }));
     }
 }

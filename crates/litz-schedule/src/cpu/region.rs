@@ -9,11 +9,10 @@ use crate::group::{Group, Member, Phase};
 use crate::join::own_axes;
 use crate::nest;
 use crate::no_fuse::NoFuse;
-use crate::region::Shared;
-use litz_analysis::access::substitute;
-use litz_ir::loops::{Axis, Loops, Span};
+use crate::region::{Shared, end};
+use litz_ir::loops::{Axis, Span};
 use litz_ir::schedule::{KernelPlan, LoopKind, Tree};
-use litz_sym::{Cmp, Expr, Rel, Sym};
+use litz_sym::Sym;
 
 /// A region, in phases as those of rows.
 #[derive(Debug)]
@@ -85,34 +84,11 @@ fn plan(cx: &Cx<'_>, group: &Group, region: &Region) -> KernelPlan {
     let blocks = RowGrid::new(loops, group, rows, target);
     let trees = |phases, around: &[Axis]| blocks.trees(loops, phases, around, target, heuristics);
     let mut body = trees(before, &[]);
-    let over = Axis { extent: end(loops, group, *over, &blocks), ..*over };
+    let axes: Vec<Axis> = blocks.axes().collect();
+    let inside: Vec<Sym> = blocks.inside().map(|axis| axis.var).collect();
+    let over = Axis { extent: end(loops, group, *over, (&axes, &inside), &|e| blocks.at(e)), ..*over };
     let iteration = trees(repeated, &[over]);
     body.push(Tree::Loop { kind: LoopKind::For, axis: over, body: iteration });
     body.extend(trees(after, &[]));
     blocks.kernel(loops, group, body, target, heuristics)
-}
-
-/// How many iterations a block of rows takes: all, or those before the first one at which all of its rows are idle.
-fn end(loops: &Loops, group: &Group, over: Axis, blocks: &RowGrid) -> Expr {
-    let mut facts = loops.facts.clone();
-    blocks.axes().for_each(|axis| facts.declare_index(axis.var, axis.extent));
-    let rows: Vec<Sym> = blocks.inside().map(|axis| axis.var).collect();
-    // The smallest n from which on `idle` holds for all rows.
-    let first = |member: &Member| {
-        let Rel { cmp, lhs, rhs } = nest(loops, member.stmt).idle?;
-        let slack = rhs - lhs - if cmp == Cmp::Lt { 1 } else { 0 };
-        let (factor, rest) = blocks.at(substitute(slack, &member.bind)).linear(over.var)?;
-        let factor = factor.as_int().filter(|&factor| factor > 0)?;
-        let first = facts.largest((-rest).ceildiv(factor), &rows);
-        rows.iter().all(|&row| !first.has_sym(row)).then_some(first)
-    };
-    let is_repeated = |member: &&Member| member.bind.iter().any(|bind| bind.1 == Expr::sym(over.var));
-    let mut ends = group.members.iter().filter(is_repeated).map(first);
-    let Some(Some(end)) = ends.next() else { return over.extent };
-    if !ends.all(|other| other == Some(end)) {
-        return over.extent;
-    }
-    let known = |rel: Rel| facts.known(&rel).is_yes();
-    let end = if known(Rel::le(0, end)) { end } else { end.max(Expr::zero()) };
-    if known(Rel::le(end, over.extent)) { end } else { over.extent.min(end) }
 }

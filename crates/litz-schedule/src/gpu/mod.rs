@@ -4,6 +4,7 @@
 //! rows that are scanned and tiles of contractions, and parts of what scatters store to are those of different blocks. Nests whose points
 //! depend on each other along every axis run in order on one thread.
 
+mod attend;
 mod columns;
 mod product;
 mod region;
@@ -22,6 +23,7 @@ use crate::draft::{Draft, Machine};
 use crate::group::Group;
 use crate::in_order::InOrder;
 use crate::join::alone;
+use crate::region::Shared;
 use product::Product;
 use rows::Rows;
 use threads::Threads;
@@ -60,7 +62,8 @@ impl Machine for Gpus {
     }
 
     fn region(&self, cx: &Cx<'_>, region: &Span) -> Draft {
-        region::form(cx, region)
+        let shared = Shared::of(cx, region);
+        attend::form(cx, &shared).unwrap_or_else(|| region::form(region, shared))
     }
 }
 

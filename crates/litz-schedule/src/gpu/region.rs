@@ -21,8 +21,8 @@ struct Region {
 }
 
 /// The kernel of a region. Where its nests share no points, one thread runs them.
-pub fn form(cx: &Cx<'_>, region: &Span) -> Draft {
-    let Shared { over, group, parts } = Shared::of(cx, region);
+pub fn form(region: &Span, shared: Shared) -> Draft {
+    let Shared { over, group, parts } = shared;
     match group.outer.iter().any(|axis| !axis.extent.is_one()) {
         true => Draft::new(group, false, Region { over, parts }),
         false => InOrder::region(region),

@@ -6,8 +6,12 @@ use crate::axes::fresh;
 use crate::context::Cx;
 use litz_analysis::access::substitute;
 use litz_ir::loops::{Axis, Buf, BufKind, InstOp, Stmt};
-use litz_ir::schedule::{Holds, Layout, Leaf, Local, LocalSpace, Part, Tree};
-use litz_sym::{Expr, Sym};
+use litz_ir::schedule::{Holds, Layout, Leaf, Local, LocalSpace, LoopKind, Part, Tree};
+use litz_ir::target::{Gpu, Level};
+use litz_sym::{Expr, Facts, Sym};
+
+/// Bytes that a thread copies in the background at once, at least.
+pub const LEAST_COPIED: i64 = 4;
 
 /// A buffer of which a block reads its part from shared memory.
 pub struct Staged {
@@ -21,6 +25,17 @@ pub struct Staged {
     axes: [Axis; 2],
     /// Which dimension goes along each.
     pub along: [usize; 2],
+}
+
+/// How a block copies its part of a buffer.
+#[derive(Clone, Copy)]
+pub struct Copying {
+    /// Threads of the block.
+    pub threads: i64,
+    /// Where the block's part begins along the two axes.
+    pub starts: [Expr; 2],
+    /// Points of the block along these.
+    pub points: [i64; 2],
 }
 
 impl Staged {
@@ -58,10 +73,9 @@ impl Staged {
         Some(Staged { buf, name, index, axes, along })
     }
 
-    /// Whether both axes count the elements of their dimensions from the first one on.
-    pub fn begins_at_zero(&self) -> bool {
-        let start = |at: usize| self.index[self.along[at]].replace(self.axes[at].var, Expr::zero());
-        start(0).is_zero() && start(1).is_zero()
+    /// Whether the axis of that number counts the elements of its dimension from the first one on.
+    pub fn begins_at_zero(&self, axis: usize) -> bool {
+        self.index[self.along[axis]].replace(self.axes[axis].var, Expr::zero()).is_zero()
     }
 
     /// The memory, for blocks of so many points along the axes. In rows of whole units of so many bytes these change places, so that those
@@ -88,5 +102,50 @@ impl Staged {
         let bind = dims.map(|(dim, &at)| (Sym::new(&format!("d{dim}")), substitute(at, &values))).collect();
         let masked = !(is_whole(0) && is_whole(1));
         Tree::Leaf(Leaf { nest: self.name.clone(), part: Part::Whole, bind, masked, block: None, by: None })
+    }
+
+    /// Elements that a thread copies at once: as many as begin where so many bytes do, in every row. None where no element beside is a
+    /// neighbour in memory.
+    pub fn vector(&self, cx: &Cx<'_>, facts: &Facts) -> Option<i64> {
+        let data = &cx.loops.bufs[self.buf];
+        let unit = self.along.into_iter().find(|&dim| data.strides[dim].is_one())?;
+        let start = self.axes.iter().fold(self.index[unit], |at, axis| at.replace(axis.var, Expr::zero()));
+        let steps = data.strides.iter().enumerate().filter(|(dim, _)| *dim != unit).map(|(_, &step)| step);
+        let starts: Vec<Expr> = steps.chain([start]).collect();
+        let fits = |vector: &i64| starts.iter().all(|&at| facts.simplify(at.modulo(*vector)).is_zero());
+        let most = i64::from(Gpu::VECTOR_BYTES) / data.dtype.size() as i64;
+        Some(std::iter::successors(Some(most), |n| Some(n / 2)).find(|n| *n <= 1 || fits(n))?.max(1))
+    }
+
+    /// The copies, of `vector` elements at once: neighbouring threads take what is side by side in memory.
+    pub fn copies(&self, cx: &Cx<'_>, name: &dyn Fn(&str) -> Sym, vector: i64, by: Copying) -> Tree {
+        let Copying { threads, starts, points } = by;
+        let data = &cx.loops.bufs[self.buf];
+        let [t, e, v] = ["t", "e", "v"].map(name);
+        let inner = usize::from(data.strides[self.along[1]].is_one());
+        let groups = points[inner] / vector;
+        let all = points[1 - inner] * groups;
+        // Each thread copies as much as the others.
+        let threads = (1..=threads.min(all)).rev().find(|count| all % count == 0).unwrap_or(1);
+        let turns = all / threads;
+        let turn = if turns == 1 { Expr::zero() } else { Expr::sym(e) };
+        let number = Expr::sym(t) + turn * threads;
+        let element = if vector == 1 { Expr::zero() } else { Expr::sym(v) };
+        let mut places = [Expr::zero(); 2];
+        places[inner] = starts[inner] + number.modulo(groups) * vector + element;
+        places[1 - inner] = starts[1 - inner] + number.floordiv(groups);
+        let mut body = vec![self.leaf(cx, places, points)];
+        let mut around = |kind, var, extent: i64| {
+            let axis = Axis { var, extent: Expr::int(extent) };
+            body = vec![Tree::Loop { kind, axis, body: std::mem::take(&mut body) }];
+        };
+        if vector > 1 {
+            around(LoopKind::Vector { lanes: vector as u32, copies: 1 }, v, vector);
+        }
+        if turns > 1 {
+            around(LoopKind::Unroll, e, turns);
+        }
+        around(LoopKind::Level(Level::Thread.into()), t, threads);
+        body.remove(0)
     }
 }

@@ -72,7 +72,7 @@ pub fn across(cx: &Cx<'_>, group: &Group, grid: &[Axis], values: &[(Sym, Expr)])
             let bound = |at: Expr| facts.simplify(substitute(substitute(at, &member.bind), values));
             let index = access.index.iter().map(|&at| bound(at)).collect();
             let copy = Staged::of(cx, access.buf, index, [lane, axis]);
-            let copy = copy.filter(|copy| !is_guarded && copy.begins_at_zero())?;
+            let copy = copy.filter(|copy| !is_guarded && copy.begins_at_zero(0) && copy.begins_at_zero(1))?;
             match staged.iter().find(|other| other.buf == copy.buf) {
                 None => staged.push(copy),
                 // A read of a buffer that has two copies could be of either.

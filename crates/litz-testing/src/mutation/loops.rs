@@ -22,7 +22,7 @@ fn kind(schedule: &Schedule, choices: &mut Choices<'_>) -> LoopKind {
             1 => LoopKind::Chain,
             _ => {
                 let (level, from) = (choices.pick(&Level::LOOPS), choices.pick(&[0, 0, 1, 4]));
-                LoopKind::Level(Team { level, from })
+                LoopKind::Level(Team { level, from, each: choices.pick(&[1, 1, 1, 4]) })
             }
         };
     }

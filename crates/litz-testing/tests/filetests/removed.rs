@@ -3,7 +3,7 @@
 use crate::file::TestFile;
 use crate::run::{Call, call_all, data, orders, seeded};
 use crate::settings::Settings;
-use crate::stages::{given_schedule, prepared_loops, realized, realized_for};
+use crate::stages::{given_schedule, prepared_loops, realized_for};
 use litz::Options;
 use litz_codegen::Realized;
 use litz_ir::kernel::{Act, Stmt, Sync, visit};
@@ -19,10 +19,7 @@ pub fn removed(file: &TestFile) -> Result<(), String> {
     let schedule = given_schedule(file, &loops)?.ok_or("expected a schedule")?;
     // As an emitter gets them: products of warpgroups are waited for there.
     let gpu = litz::backend(&Options::for_target(schedule.target)).map_err(|e| e.to_string())?;
-    let whole = match settings.is_held {
-        true => realized(&loops, &schedule)?,
-        false => realized_for(&loops, &schedule, &*gpu)?,
-    };
+    let whole = realized_for(&loops, &schedule, &*gpu)?;
     let mut unnoticed = Vec::new();
     for at in 0..whole.kernels.len() {
         for number in 0..acts(&whole, at).len() {

@@ -12,7 +12,7 @@ use litz_cpu::CpuBackend;
 use litz_cpu::llvm::CpuTarget;
 use litz_ir::Scalar;
 use litz_ir::kernel::{Act, Kernel, Stmt, visit};
-use litz_ir::target::{Cpu, Gpu, GpuIsa, Isa, Target};
+use litz_ir::target::{Cpu, Isa, Target};
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::{Executable, RunOptions};
 use litz_runtime::reference::{DistantDevice, ReferenceDevice, ReferenceOptions};
@@ -46,12 +46,10 @@ pub fn run(file: &TestFile) -> Result<(), String> {
         let distant = DistantDevice::new(&automatic.kernels).map_err(|e| e.to_string())?;
         check("distant device", &automatic, Arc::new(distant))?;
     }
-    for target in GPUS {
-        let gpu = litz::backend(&Options::for_target(target)).map_err(|e| e.to_string())?;
-        let automatic = compiled(file, &settings, &*gpu)?;
-        check(&target.to_string(), &automatic, reference(&automatic)?)?;
-        seeds(&settings, &automatic, &weights, &calls, 1..2).map_err(|e| format!("{target}, {e}"))?;
-    }
+    let gpu = litz::backend(&Options::for_target(settings.gpu)).map_err(|e| e.to_string())?;
+    let automatic = compiled(file, &settings, &*gpu)?;
+    check(&settings.gpu.to_string(), &automatic, reference(&automatic)?)?;
+    seeds(&settings, &automatic, &weights, &calls, 1..2).map_err(|e| format!("{}, {e}", settings.gpu))?;
     let host = host(&settings)?;
     for backend in natives(&settings.info, &host)? {
         let automatic = compiled(file, &settings, &*backend)?;
@@ -74,12 +72,7 @@ pub fn run(file: &TestFile) -> Result<(), String> {
             seeds(&settings, &given, &weights, &calls, orders())
                 .map_err(|e| format!("given schedule, {e}"))?;
             let gpu = litz::backend(&Options::for_target(schedule.target)).map_err(|e| e.to_string())?;
-            let spread = match (realized_for(&loops, &schedule, &*gpu), settings.is_held) {
-                (Ok(spread), false) => spread,
-                (Err(why), true) if why.contains("no-fragments") => return Ok(()),
-                (Ok(_), true) => return Err("expected registers that cannot be spread: remove `held`".into()),
-                (Err(why), _) => return Err(why),
-            };
+            let spread = realized_for(&loops, &schedule, &*gpu)?;
             check("given schedule, kernel passes", &spread, reference(&spread)?)?;
             return seeds(&settings, &spread, &weights, &calls, orders())
                 .map_err(|e| format!("given schedule, kernel passes, {e}"));
@@ -90,9 +83,6 @@ pub fn run(file: &TestFile) -> Result<(), String> {
     }
     Ok(())
 }
-
-/// The GPUs whose automatic schedules the reference device runs.
-const GPUS: [Target; 1] = [Target::Gpu(Gpu::new(GpuIsa::Sm90, 132))];
 
 /// What this machine runs code for: all that it has, and what every machine of its kind has.
 fn natives(info: &Target, host: &Arc<dyn Backend>) -> Result<Vec<Arc<dyn Backend>>, String> {

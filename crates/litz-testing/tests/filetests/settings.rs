@@ -16,37 +16,40 @@ pub struct Settings {
     pub options: Options,
     /// Passes that run before what the folder is about.
     pub passes: Vec<String>,
+    /// The GPU whose automatic schedules the reference device runs.
+    pub gpu: Target,
     /// Slug of the failure that every call ends in.
     pub fails: Option<String>,
-    /// Whether kernels of the given schedule have registers that cannot be spread over threads.
-    pub is_held: bool,
 }
 
 /// The target of files that name none.
 const TARGET: &str = "cpu(isa=avx512, threads=2)";
+/// The GPU for automatic schedules of files that name none.
+const GPU: &str = "gpu(isa=sm90, units=132)";
 
 impl Settings {
     /// Reads the settings of a file; an unknown one is an error.
     pub fn of(file: &TestFile) -> Result<Settings, String> {
         let mut options = Options { cache: None, ..Options::default() };
-        let (mut target, mut passes, mut fails, mut is_held) = (TARGET, Vec::new(), None, false);
+        let (mut target, mut gpu, mut passes, mut fails) = (TARGET, GPU, Vec::new(), None);
         for (key, value) in &file.settings {
             match key.as_str() {
                 "target" => target = value,
+                "gpu" => gpu = value,
                 "chunk_ops" => options.heuristics.chunk_ops = number(key, value)?,
                 "block" => options.heuristics.block = number(key, value)?,
                 "partial_sum" => options.heuristics.partial_sum = number(key, value)?,
                 "partial_column" => options.heuristics.partial_column = number(key, value)?,
                 "passes" => passes = value.split(", ").map(str::to_owned).collect(),
                 "fails" => fails = Some(value.clone()),
-                "held" => is_held = value == "yes",
                 _ => return Err(format!("unknown setting `{key}`")),
             }
         }
-        let info: Target = target.parse().map_err(|error| format!("{error}"))?;
+        let [info, gpu] = [target, gpu].map(|text| text.parse::<Target>().map_err(|error| error.to_string()));
+        let (info, gpu) = (info?, gpu?);
         options.threads = info.threads() as usize;
         let backend = litz::backend(&Options::for_target(info)).map_err(|error| error.to_string())?;
-        Ok(Settings { info, backend, options, passes, fails, is_held })
+        Ok(Settings { info, backend, options, passes, gpu, fails })
     }
 }
 

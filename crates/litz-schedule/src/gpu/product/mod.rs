@@ -6,6 +6,7 @@ mod plan;
 mod problem;
 mod stage;
 mod tile;
+mod warpgroups;
 
 use crate::context::Cx;
 use crate::draft::{Draft, Family, Planned, Relation, Traits};
@@ -27,7 +28,7 @@ pub struct Product {
 impl Product {
     /// That of a nest which [`columns_of`] reads as one, if its points have rows and columns.
     pub fn new(cx: &Cx<'_>, group: &Group, columns: &Columns) -> Option<Product> {
-        Problem::new(cx, group, columns).map(|_| Product { columns: columns.clone() })
+        problem(cx, group, columns).map(|_| Product { columns: columns.clone() })
     }
 }
 
@@ -48,13 +49,18 @@ impl Family for Product {
         align_members(cx, &draft.group, s, &draft.group.outer, &mut map);
         let joined = draft.with(join(cx, &draft.group, s, map, true)?);
         // Points that all members walk in another order may leave the product no rows.
-        match Problem::new(cx, &joined.group, &self.columns) {
+        match problem(cx, &joined.group, &self.columns) {
             Some(_) => Ok(joined),
             None => Err(NoFuse::NotAnEpilogue),
         }
     }
 
     fn plan(&self, cx: &Cx<'_>, group: &Group) -> Option<Planned> {
-        Some(plan::plan(&Problem::new(cx, group, &self.columns)?))
+        Some(plan::plan(&problem(cx, group, &self.columns)?))
     }
+}
+
+/// The contraction that the first member of a group is, and who sums it. None where its points have no rows and columns.
+fn problem<'a>(cx: &'a Cx<'a>, group: &'a Group, columns: &Columns) -> Option<Problem<'a>> {
+    Some(warpgroups::if_faster(Problem::new(cx, group, columns)?))
 }

@@ -16,12 +16,13 @@
 //! ```
 
 use super::problem::{Problem, Unit};
-use super::stage::{Copying, Operand};
+use super::stage::Operand;
 use super::tile::Tile;
 use crate::cost::{ceil_div, size};
 use crate::cut::nested;
 use crate::draft::Planned;
 use crate::gpu::passed_on;
+use crate::gpu::stage::{Copying, LEAST_COPIED};
 use crate::group::Member;
 use crate::nest;
 use litz_analysis::access::{accesses, substitute};
@@ -33,36 +34,67 @@ use litz_sym::{Expr, Sym};
 /// Buffers in rotation of what is copied ahead.
 const BUFFERS: u32 = 3;
 
-/// Bytes that a thread copies in the background at once, at least.
-const LEAST_COPIED: i64 = 4;
+/// Buffers in rotation, at most: more would wait for the memory no shorter.
+const MOST_BUFFERS: i64 = 8;
 
 /// Plans the kernel of a contraction and what follows it.
 pub fn plan(problem: &Problem<'_>) -> Planned {
     let tile = Tile::of(problem);
-    let sides = tile.sides(problem.unit);
-    let mut grid = problem.others.clone();
-    // Where the tile of a block begins.
-    let starts = [0, 1].map(|side| {
-        let axis = problem.sides[side];
-        if axis.extent.as_int().is_some_and(|extent| extent <= sides[side]) {
-            return Expr::zero();
-        }
-        let block = problem.name(&format!("{}_block", axis.var));
-        grid.push(Axis { var: block, extent: axis.extent.ceildiv(sides[side]) });
-        Expr::sym(block) * sides[side]
-    });
+    let Blocks { grid, starts, persistent } = blocks(problem, tile);
     let points = Points { problem, tile, starts, has_pairs: has_pairs(problem, tile) };
     let holds = Holds::Accumulator(problem.head.name.clone());
     let sums = Local { holds, space: LocalSpace::Register, layout: Layout::Dense };
     let mut body = vec![Tree::Local(sums)];
-    body.extend(passed_on(problem.cx, problem.group));
-    body.push(points.of_threads(vec![points.leaf(&problem.group.members[0], Part::Init)]));
+    body.push(points.of_threads(Vec::new(), vec![points.leaf(&problem.group.members[0], Part::Init)]));
     body.extend(points.summed());
     let mut last = vec![points.leaf(&problem.group.members[0], Part::Final)];
     last.extend(problem.group.members[1..].iter().map(|member| points.leaf(member, Part::Whole)));
-    body.push(points.of_threads(last));
-    let kernel = KernelPlan::new(grid, 1, body);
+    body.push(points.of_threads(passed_on(problem.cx, problem.group), last));
+    let kernel = KernelPlan { persistent, ..KernelPlan::new(grid, 1, body) };
     Planned { is_whole: true, ..Planned::from(kernel) }
+}
+
+/// The blocks of a kernel.
+struct Blocks {
+    grid: Vec<Axis>,
+    /// Where the tile of a block begins along the rows and along the columns.
+    starts: [Expr; 2],
+    /// Blocks that run all points of the grid.
+    persistent: Option<u32>,
+}
+
+/// One block for each tile. Of warpgroups a unit runs one, which takes tile after tile and goes on copying meanwhile: in groups of a few
+/// tiles of rows and all of columns, so that tiles at the same time read the same operands.
+fn blocks(problem: &Problem<'_>, tile: Tile) -> Blocks {
+    let sides = tile.sides(problem.unit);
+    let mut grid = problem.others.clone();
+    let is_one =
+        |side: usize| problem.sides[side].extent.as_int().is_some_and(|extent| extent <= sides[side]);
+    let name = |side: usize, what: &str| problem.name(&format!("{}_{what}", problem.sides[side].var));
+    let counts = [0, 1].map(|side| problem.sides[side].extent.ceildiv(sides[side]));
+    let is_persistent = matches!(problem.unit, Unit::Warpgroup(_))
+        && tile.count(problem, problem.unit) > i64::from(problem.gpu.units);
+    let persistent = is_persistent.then_some(problem.gpu.units);
+    let group = [8, 4, 2].into_iter().find(|&group| problem.cx.loops.facts.divides(group, counts[0]));
+    if let Some(group) = group.filter(|_| is_persistent && !is_one(0) && !is_one(1)) {
+        let [groups, inside, columns] = [name(0, "group"), name(0, "block"), name(1, "block")];
+        grid.extend([
+            Axis { var: groups, extent: counts[0].floordiv(group) },
+            Axis { var: columns, extent: counts[1] },
+            Axis { var: inside, extent: Expr::int(group) },
+        ]);
+        let row = Expr::sym(groups) * group + Expr::sym(inside);
+        return Blocks { grid, starts: [row * sides[0], Expr::sym(columns) * sides[1]], persistent };
+    }
+    let starts = [0, 1].map(|side| {
+        if is_one(side) {
+            return Expr::zero();
+        }
+        let block = name(side, "block");
+        grid.push(Axis { var: block, extent: counts[side] });
+        Expr::sym(block) * sides[side]
+    });
+    Blocks { grid, starts, persistent }
 }
 
 /// Whether instructions side by side take columns in pairs, so that a thread has four neighbours of each row and eight bytes to store. Four
@@ -126,6 +158,19 @@ impl Points<'_> {
                 let body = self.at(self.in_team(body), [Expr::sym(i), column], Some(depth));
                 unrolled(inner, turns, body)
             }
+            Unit::Warpgroup(by) => {
+                let [i, j, k] = ["mi", "mj", "mk"].map(|name| problem.name(name));
+                let shape =
+                    [i64::from(by.rows), self.tile.each[1] * problem.unit.shape()[1], i64::from(by.depth)];
+                let mma = [i, j, k].into_iter().zip(shape).rev();
+                let body =
+                    mma.fold(update, |body, (var, extent)| looped(LoopKind::Mma, var, extent, vec![body]));
+                let depth = start + turn * at_once + Expr::sym(k);
+                let mut body = self.at(vec![body], [Expr::sym(i), Expr::sym(j)], Some(depth));
+                // One instruction takes all columns of its warpgroup.
+                body.iter_mut().for_each(|tree| tree.replace(self.each()[1], Expr::zero()));
+                unrolled(inner, turns, body)
+            }
             Unit::Threads => {
                 let at = [Expr::zero(), Expr::zero()];
                 let body = self.at(self.in_team(vec![update]), at, Some(start + turn));
@@ -137,23 +182,53 @@ impl Points<'_> {
             staged.iter().map(|operand| operand.local(problem, points(operand.side))).collect();
         step_of.extend(staged.iter().map(|operand| {
             let (starts, points) = ([self.starts[operand.side], start], points(operand.side));
-            operand.copies(problem, Copying { threads: self.tile.threads(problem.unit), starts, points })
+            let threads = self.tile.threads(problem.unit);
+            let by = Copying { threads, starts, points };
+            match problem.unit {
+                // The warp behind those that multiply.
+                Unit::Warpgroup(_) => operand.boxed(problem, threads as u32 / Gpu::LANES, by),
+                Unit::Warp(_) | Unit::Threads => operand.copies(problem, by),
+            }
         }));
         step_of.push(self.of_teams(body));
         // What is copied in the background is of four bytes at least.
         let is_wide = |operand: &Operand| operand.vector * problem.operand_bytes() >= LEAST_COPIED;
         let kind = match !staged.is_empty() && staged.iter().all(is_wide) {
-            true => LoopKind::Pipeline { buffers: BUFFERS },
+            true => LoopKind::Pipeline { buffers: self.buffers() },
             false => LoopKind::For,
         };
         let axis = Axis { var: step, extent: problem.depth.extent.ceildiv(turns * at_once) };
         nested(vec![Tree::Loop { kind, axis, body: step_of }], &problem.sum)
     }
 
-    /// What runs at each point of the tile, by the thread that has its sum.
-    fn of_threads(&self, leaves: Vec<Tree>) -> Tree {
+    /// Buffers in rotation. Of warpgroups a unit has one block, which takes all that threads may share.
+    fn buffers(&self) -> u32 {
+        let problem = self.problem;
+        let Unit::Warpgroup(_) = problem.unit else { return BUFFERS };
+        let points: i64 = self.tile.sides(problem.unit).iter().sum();
+        let bytes = points * problem.most_copied(problem.unit.depth()) * problem.operand_bytes();
+        (problem.gpu.shared_bytes / bytes).clamp(2, MOST_BUFFERS) as u32
+    }
+
+    /// What runs at each point of the tile, by the thread that has its sum, with memory for a few points at a time.
+    fn of_threads(&self, memory: Vec<Tree>, leaves: Vec<Tree>) -> Tree {
+        let few =
+            |kind, axis, count| [memory.clone(), vec![looped(kind, axis, count, leaves.clone())]].concat();
         let body = match self.problem.unit {
-            Unit::Threads => self.at(self.in_team(leaves), [Expr::zero(), Expr::zero()], None),
+            Unit::Threads => {
+                let leaves = [memory, leaves].concat();
+                self.at(self.in_team(leaves), [Expr::zero(), Expr::zero()], None)
+            }
+            Unit::Warpgroup(by) => {
+                let [x, l, r, c] = ["x", "l", "r", "c"].map(|name| self.problem.name(name));
+                let at = Gpu::sum_of_thread([x, l].map(Expr::sym), [r, c].map(Expr::sym));
+                let kind = LoopKind::Vector { lanes: 2, copies: 1 };
+                let body = unrolled(r, 2, self.in_team(few(kind, c, 2)));
+                let lanes = LoopKind::Level(Level::Lane.into());
+                let body = looped(lanes, l, i64::from(Gpu::LANES), self.at(body, at, None));
+                let warps = i64::from(by.threads() / Gpu::LANES);
+                vec![looped(LoopKind::Level(Level::Warp.into()), x, warps, vec![body])]
+            }
             Unit::Warp(by) => {
                 let [l, r, c] = ["l", "r", "c"].map(|name| self.problem.name(name));
                 let rows = i64::from(by.rows) / 8;
@@ -166,7 +241,7 @@ impl Points<'_> {
                 let of_warp = [place, column];
                 // Neighbouring sums of a thread are stored at once.
                 let kind = LoopKind::Vector { lanes: count as u32, copies: 1 };
-                let body = self.in_team(unrolled(r, rows, vec![looped(kind, c, count, leaves)]));
+                let body = self.in_team(unrolled(r, rows, few(kind, c, count)));
                 let body = self.at(body, of_warp, None);
                 vec![looped(LoopKind::Level(Level::Lane.into()), l, i64::from(Gpu::LANES), body)]
             }
@@ -178,6 +253,7 @@ impl Points<'_> {
     fn of_teams(&self, body: Vec<Tree>) -> Tree {
         let level = match self.problem.unit {
             Unit::Warp(_) => Level::Warp,
+            Unit::Warpgroup(_) => Level::Warpgroup,
             Unit::Threads => Level::Thread,
         };
         looped(LoopKind::Level(level.into()), self.team(), self.tile.teams.iter().product(), body)
@@ -206,8 +282,8 @@ impl Points<'_> {
             let count = self.at_once()[side];
             let each = if count == 1 { Expr::zero() } else { Expr::sym(each[side]) };
             let value = match problem.unit {
-                Unit::Warp(by) => {
-                    let all = tile.each[side] * by.shape()[side];
+                Unit::Warp(_) | Unit::Warpgroup(_) => {
+                    let all = tile.each[side] * problem.unit.shape()[side];
                     teams[side] * all + each * (all / count) + of_team[side]
                 }
                 Unit::Threads => each * tile.teams[side] + teams[side],

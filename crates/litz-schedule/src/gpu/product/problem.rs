@@ -21,11 +21,16 @@ const LEAST_ROWS: i64 = 2;
 /// Points of each side from which on threads that take several of each side share what they load.
 const LEAST_OF_THREADS: i64 = 16;
 
+/// Bytes of a row that warpgroups find in shared memory: eight units of 16 change places, as boxes put them.
+pub const ROW_BYTES: i64 = 128;
+
 /// Who sums the products of a tile.
 #[derive(Clone, Copy, Debug)]
 pub enum Unit {
     /// An instruction of a warp.
     Warp(&'static Instruction),
+    /// An instruction of a warpgroup, whose operands a warp of its own has copied.
+    Warpgroup(&'static Instruction),
     /// Threads, by multiply-adds.
     Threads,
 }
@@ -34,13 +39,24 @@ impl Unit {
     /// Points of the sum that it takes at once.
     pub fn depth(self) -> i64 {
         match self {
-            Unit::Warp(by) => i64::from(by.depth),
+            Unit::Warp(by) | Unit::Warpgroup(by) => i64::from(by.depth),
             Unit::Threads => 1,
+        }
+    }
+
+    /// Rows and columns of the least that it sums.
+    pub fn shape(self) -> [i64; 2] {
+        match self {
+            Unit::Warp(by) => [i64::from(by.rows), i64::from(by.columns)],
+            // An instruction takes columns in eights.
+            Unit::Warpgroup(by) => [i64::from(by.rows), 8],
+            Unit::Threads => [1, 1],
         }
     }
 }
 
 /// A contraction that is to be scheduled.
+#[derive(Clone)]
 pub struct Problem<'a> {
     /// The context.
     pub cx: &'a Cx<'a>,
@@ -78,7 +94,9 @@ pub fn columns_of(cx: &Cx<'_>, nest: &Nest) -> Option<Columns> {
     let [rows, count, terms] = [points(facts, m), largest(n), points(facts, &nest.reduced)];
     let is_whole = |axis: &Axis| !axis.extent.is_zero();
     let suits = match unit_of(cx.loops, nest, &columns, gpu) {
-        Unit::Warp(_) => rows >= LEAST_ROWS && count >= LEAST_OF_INSTRUCTION && terms >= LEAST_OF_INSTRUCTION,
+        Unit::Warp(_) | Unit::Warpgroup(_) => {
+            rows >= LEAST_ROWS && count >= LEAST_OF_INSTRUCTION && terms >= LEAST_OF_INSTRUCTION
+        }
         Unit::Threads => [largest(m), count, terms].iter().all(|&points| points >= LEAST_OF_THREADS),
     };
     (columns.contraction.is_plain && suits && nest.all_axes().all(is_whole)).then_some(columns)
@@ -187,6 +205,7 @@ impl<'a> Problem<'a> {
     pub fn most_copied(&self, at_once: i64) -> i64 {
         match self.unit {
             Unit::Warp(_) => (64 / self.operand_bytes()).max(at_once),
+            Unit::Warpgroup(_) => ROW_BYTES / self.operand_bytes(),
             Unit::Threads => 16,
         }
     }

@@ -34,6 +34,20 @@ const OF_WARPS: [Tile; 12] = [
     tile([1, 1], [1, 1]),
 ];
 
+/// Tiles by the instructions of warpgroups, of 64 rows and so many times eight columns. Two of them share the columns: with 256 of these a
+/// thread has 128 registers for its sums.
+const OF_WARPGROUPS: [Tile; 9] = [
+    tile([2, 1], [1, 32]),
+    tile([2, 1], [1, 16]),
+    tile([2, 1], [1, 8]),
+    tile([1, 1], [1, 32]),
+    tile([1, 1], [1, 16]),
+    tile([1, 1], [1, 8]),
+    tile([1, 1], [1, 4]),
+    tile([1, 1], [1, 2]),
+    tile([1, 1], [1, 1]),
+];
+
 /// Tiles by the multiply-adds of threads, the largest first.
 const OF_THREADS: [Tile; 4] =
     [tile([16, 16], [8, 8]), tile([16, 16], [4, 4]), tile([8, 16], [4, 2]), tile([8, 16], [2, 1])];
@@ -44,10 +58,7 @@ const BYTES: i64 = 64;
 impl Tile {
     /// Points along the rows and along the columns.
     pub fn sides(&self, unit: Unit) -> [i64; 2] {
-        let of_team = match unit {
-            Unit::Warp(by) => [i64::from(by.rows), i64::from(by.columns)],
-            Unit::Threads => [1, 1],
-        };
+        let of_team = unit.shape();
         [0, 1].map(|side| self.teams[side] * self.each[side] * of_team[side])
     }
 
@@ -55,14 +66,15 @@ impl Tile {
     pub fn threads(&self, unit: Unit) -> i64 {
         let of_team = match unit {
             Unit::Warp(_) => i64::from(Gpu::LANES),
+            Unit::Warpgroup(_) => i64::from(Gpu::WARPGROUP),
             Unit::Threads => 1,
         };
         self.teams.iter().product::<i64>() * of_team
     }
 
     /// Tiles along both sides and of all points besides.
-    fn count(&self, problem: &Problem<'_>) -> i64 {
-        let along = self.sides(problem.unit).into_iter().enumerate();
+    pub fn count(&self, problem: &Problem<'_>, unit: Unit) -> i64 {
+        let along = self.sides(unit).into_iter().enumerate();
         let along = along.map(|(side, count)| ceil_div(problem.points(side), count));
         along.fold(points(&problem.cx.loops.facts, &problem.others), i64::saturating_mul)
     }
@@ -70,29 +82,38 @@ impl Tile {
     /// The tile that takes least time: for each that a unit has to sum one after another, what summing takes or what loading the operands
     /// does, whichever is longer. Of tiles that take as long, the largest.
     pub fn of(problem: &Problem<'_>) -> Tile {
-        let (tiles, each_clock): (&[Tile], i64) = match problem.unit {
+        Tile::best(problem, problem.unit).0
+    }
+
+    /// That of least time for who sums, and the clocks that it takes for 64 points of the sum.
+    pub fn best(problem: &Problem<'_>, unit: Unit) -> (Tile, i64) {
+        let (tiles, each_clock): (&[Tile], i64) = match unit {
             // A unit sums 1024 products of 16 bits in a clock, and as many bytes of other types; 128 by the multiply-adds of its threads.
             Unit::Warp(by) => (&OF_WARPS, 2048 / by.dtype.size() as i64),
+            // Four times as many: warpgroups find both operands in shared memory.
+            Unit::Warpgroup(by) => (&OF_WARPGROUPS, 8192 / by.dtype.size() as i64),
             Unit::Threads => (&OF_THREADS, 128),
         };
         let bytes = problem.operand_bytes();
-        let time = |tile: &&Tile| {
-            let [rows, columns] = tile.sides(problem.unit);
+        let time = |tile: &Tile| {
+            let [rows, columns] = tile.sides(unit);
             // What is past the end of an axis is summed, but not loaded.
             let loaded: i64 = [0, 1].map(|side| [rows, columns][side].min(problem.points(side))).iter().sum();
-            let turns = ceil_div(tile.count(problem), i64::from(problem.gpu.units));
+            let turns = ceil_div(tile.count(problem, unit), i64::from(problem.gpu.units));
             // Of 64 points of the sum: smaller numbers would be rounded to 0.
             let (sums, loads) = (rows * columns * 64 / each_clock, loaded * 64 * bytes / BYTES);
             turns.saturating_mul(sums.max(loads))
         };
         // The last team has points to sum, too.
         let suits = |tile: &&Tile| {
-            let sides = tile.sides(problem.unit);
+            let sides = tile.sides(unit);
             [0, 1].iter().all(|&side| {
                 let before = sides[side] / tile.teams[side] * (tile.teams[side] - 1);
                 tile.teams[side] == 1 || before < problem.points(side)
             })
         };
-        tiles.iter().filter(suits).min_by_key(time).or(tiles.last()).copied().unwrap_or(tile([1, 1], [1, 1]))
+        let found = tiles.iter().filter(suits).min_by_key(|tile| time(tile)).or(tiles.last());
+        let found = found.copied().unwrap_or(tile([1, 1], [1, 1]));
+        (found, time(&found))
     }
 }

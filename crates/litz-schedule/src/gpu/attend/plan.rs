@@ -1,0 +1,356 @@
+//! Writes the kernel of a region by tiles.
+//!
+//! ```text
+//! parallel h in heads, i_block in ceildiv(n, 64) {
+//!   register most; register sum; register out
+//!   shared q_tile = q swizzled 16
+//!   thread t in 128 { unroll e in 4 { vector v in 8 by 8 { q_tile [..] masked } } }
+//!   warp w in 4 { lane g in 8 by 4 { unroll r in 2 { first [.. i = 64*i_block + 16*w + g + 8*r] masked } } .. }
+//!   pipeline jb in ceildiv(m, 64) by 2 {
+//!     shared k_tile = k swizzled 16
+//!     shared v_tile = v swizzled 16
+//!     thread t in 128 { .. k_tile [..] masked } thread t in 128 { .. v_tile [..] masked }
+//!     register score; register next; register weight
+//!     warp w in 4 {
+//!       register accumulator of scores
+//!       lane l in 32 { .. scores.init [..] }
+//!       unroll x in 4, e in 8 { mma i in 16, j in 8, k in 16 { scores.update [..] } }
+//!       lane l in 32 { .. scores.final [..] }
+//!       register accumulator of maximum
+//!       lane g in 8 by 4 { unroll r in 2 { maximum.init [..] } }
+//!       lane l in 32 {
+//!         register accumulator of maximum
+//!         unroll r in 2 { maximum.init [..] }
+//!         unroll r in 2, e in 8 { vector c in 2 by 2 { maximum.update [..] } }
+//!         unroll r in 2 { maximum.merge [..] }
+//!       }
+//!       lane g in 8 by 4 { unroll r in 2 { maximum.final [..] } }
+//!       ..
+//!     }
+//!   }
+//!   warp w in 4 { lane l in 32 { .. last [..] masked } }
+//! }
+//! ```
+
+use super::problem::{Columns, Kind, Problem, ROWS, Task, ceil_to};
+use crate::draft::Planned;
+use crate::gpu::stage::{Copying, LEAST_COPIED, Staged};
+use crate::region::end;
+use litz_analysis::access::substitute;
+use litz_ir::loops::{Axis, InstOp};
+use litz_ir::schedule::{Holds, KernelPlan, Layout, Leaf, Local, LocalSpace, LoopKind, Part, Tree};
+use litz_ir::target::{Gpu, Level, Team};
+use litz_sym::{Expr, Sym};
+
+/// Buffers in rotation of what is copied ahead.
+const BUFFERS: u32 = 2;
+
+/// Lanes that have elements of one row.
+const LANES_OF_ROW: u32 = 4;
+
+/// Plans the kernel.
+pub fn plan(problem: &Problem<'_>) -> Planned {
+    let names = ["w", "l", "g", "r", "e", "c", "x", "pair", "i", "j", "k"].map(|name| problem.name(name));
+    let mut grid = problem.others.clone();
+    let rows = problem.warps * ROWS;
+    let mut start = Expr::zero();
+    if problem.row.extent.as_int().is_none_or(|extent| extent > rows) {
+        let block = problem.name(&format!("{}_block", problem.row.var));
+        grid.push(Axis { var: block, extent: problem.row.extent.ceildiv(rows) });
+        start = Expr::sym(block) * rows;
+    }
+    let tiles = Tiles { problem, names, start };
+    let passed = problem.passed_on();
+    let register = |buf| {
+        let holds = Holds::Buffer(problem.cx.loops.bufs[buf].name.clone());
+        Tree::Local(Local { holds, space: LocalSpace::Register, layout: Layout::Dense })
+    };
+    let of = |is_kept: bool| {
+        passed.iter().filter(move |passed| passed.1 == is_kept).map(|passed| register(passed.0))
+    };
+    let [once, repeated] = tiles.operands();
+    let mut body: Vec<Tree> = of(true).collect();
+    body.extend(tiles.copied(&once));
+    body.extend(tiles.of_warps(&problem.parts[0]));
+    let mut iteration = tiles.copied(&repeated);
+    iteration.extend(of(false));
+    iteration.extend(tiles.of_warps(&problem.parts[1]));
+    let over = Axis { extent: tiles.end(&grid), ..problem.over };
+    let kind = match repeated.is_empty() || repeated.iter().any(|operand| !operand.is_wide) {
+        true => LoopKind::For,
+        false => LoopKind::Pipeline { buffers: BUFFERS },
+    };
+    body.push(Tree::Loop { kind, axis: over, body: iteration });
+    body.extend(tiles.of_warps(&problem.parts[2]));
+    let kernel = KernelPlan::new(grid, 1, body);
+    Planned { is_whole: true, ..Planned::from(kernel) }
+}
+
+/// What the warps of a block go through.
+struct Tiles<'a> {
+    problem: &'a Problem<'a>,
+    /// Names of variables: of a warp, a lane, lanes that have a row, what a lane has of rows, instructions and columns, what is summed,
+    /// pairs of instructions, and of what an instruction takes.
+    names: [Sym; 11],
+    /// The first row of the block.
+    start: Expr,
+}
+
+/// An operand that the block copies.
+struct Operand {
+    staged: Staged,
+    /// Elements that a thread copies at once.
+    vector: i64,
+    /// Points along the two axes.
+    points: [i64; 2],
+    /// Where they begin.
+    starts: [Expr; 2],
+    /// Whether some of them may not be there.
+    is_cut: bool,
+    /// Whether so much is copied at once that it can be in the background.
+    is_wide: bool,
+}
+
+impl Tiles<'_> {
+    /// Operands that are copied before the loop, and in each of its iterations.
+    fn operands(&self) -> [Vec<Operand>; 2] {
+        let problem = self.problem;
+        let cx = problem.cx;
+        let mut found = [Vec::new(), Vec::new()];
+        let mut taken = Vec::new();
+        for task in &problem.parts[1] {
+            let Kind::Product { columns, depth, operands, .. } = task.kind else { continue };
+            let facts = task.nest.facts(&cx.loops.facts);
+            for (side, load) in operands.into_iter().enumerate() {
+                let InstOp::Load { buf, index, guard, .. } = &task.nest.body[load].op else { continue };
+                let is_inside =
+                    problem.tasks().any(|task| cx.deps.stmts[task.member.stmt].writes.contains(buf));
+                // One name stands for one copy.
+                if is_inside || taken.contains(buf) {
+                    continue;
+                }
+                let bind =
+                    |e: Expr| facts.simplify(substitute(substitute(e, &task.member.bind), &problem.values));
+                let index: Vec<Expr> = index.iter().map(|&at| bind(at)).collect();
+                let is_repeated = index.iter().any(|at| at.has_sym(problem.over.var));
+                let along = if side == 0 { problem.row } else { columns.axis };
+                let depth_points = ceil_to(depth.extent.as_int().unwrap_or(0), self.depth_of(task));
+                let points = match side {
+                    0 => [problem.warps * ROWS, depth_points],
+                    _ => [columns.padded(), depth_points],
+                };
+                let Some(staged) = Staged::of(cx, *buf, index, [along, depth]) else { continue };
+                // Beyond the end of an axis that begins elsewhere there are elements of something else.
+                let is_padded = |at: usize| {
+                    let axis = [along, depth][at];
+                    !facts.simplify(axis.extent.modulo(points[at])).is_zero() && !staged.begins_at_zero(at)
+                };
+                let Some(vector) = staged.vector(cx, &facts).filter(|_| !is_padded(0) && !is_padded(1))
+                else {
+                    continue;
+                };
+                taken.push(*buf);
+                let bytes = vector * cx.loops.bufs[*buf].dtype.size() as i64;
+                let starts = [if side == 0 { self.start } else { Expr::zero() }, Expr::zero()];
+                let operand = Operand {
+                    staged,
+                    vector,
+                    points,
+                    starts,
+                    is_cut: !guard.is_empty(),
+                    is_wide: bytes >= LEAST_COPIED,
+                };
+                found[usize::from(is_repeated)].push(operand);
+            }
+        }
+        found
+    }
+
+    /// The memories and their copies.
+    fn copied(&self, operands: &[Operand]) -> Vec<Tree> {
+        let problem = self.problem;
+        let cx = problem.cx;
+        let local = |operand: &Operand| operand.staged.local(cx, Gpu::VECTOR_BYTES, operand.points);
+        let copies = |operand: &Operand| {
+            let threads = problem.warps * i64::from(Gpu::LANES);
+            let by = Copying { threads, starts: operand.starts, points: operand.points };
+            let mut tree = operand.staged.copies(cx, &|name| problem.name(name), operand.vector, by);
+            if operand.is_cut {
+                mask(&mut tree);
+            }
+            tree
+        };
+        operands.iter().map(local).chain(operands.iter().map(copies)).collect()
+    }
+
+    /// What each warp does for nests, one after another.
+    fn of_warps(&self, tasks: &[Task<'_>]) -> Vec<Tree> {
+        let body: Vec<Tree> = tasks.iter().flat_map(|task| self.task(task)).collect();
+        let warps = self.problem.warps;
+        if body.is_empty() {
+            return Vec::new();
+        }
+        vec![looped(LoopKind::Level(Level::Warp.into()), self.names[0], warps, body)]
+    }
+
+    fn task(&self, task: &Task<'_>) -> Vec<Tree> {
+        let sums = || {
+            let holds = Holds::Accumulator(task.nest.name.clone());
+            Tree::Local(Local { holds, space: LocalSpace::Register, layout: Layout::Dense })
+        };
+        match task.kind {
+            Kind::Row => vec![self.of_rows(task, Part::Whole)],
+            Kind::Points(columns) => vec![self.of_points(vec![self.at_points(task, columns, Part::Whole)])],
+            Kind::Reduction(columns) => {
+                let (r, rows) = (self.names[3], self.row_of_lane());
+                let of_lane =
+                    |part| looped(LoopKind::Unroll, r, 2, vec![self.leaf(task, part, rows, None, None)]);
+                let own = vec![
+                    sums(),
+                    of_lane(Part::Init),
+                    self.at_points(task, columns, Part::Update),
+                    of_lane(Part::Merge),
+                ];
+                vec![
+                    sums(),
+                    self.of_rows(task, Part::Init),
+                    self.of_points(own),
+                    self.of_rows(task, Part::Final),
+                ]
+            }
+            Kind::Product { columns, depth, .. } => {
+                let at = |part| self.of_points(vec![self.at_points(task, columns, part)]);
+                vec![sums(), at(Part::Init), self.by_instructions(task, columns, depth), at(Part::Final)]
+            }
+        }
+    }
+
+    /// A part at the rows of a warp, by the lanes that have them.
+    fn of_rows(&self, task: &Task<'_>, part: Part) -> Tree {
+        let [_, _, g, r, ..] = self.names;
+        let row = self.of_warp() + Expr::sym(g) + Expr::sym(r) * 8;
+        let leaf = self.leaf(task, part, row, None, None);
+        let team = Team { level: Level::Lane, from: 0, each: LANES_OF_ROW };
+        let lanes = i64::from(Gpu::LANES / LANES_OF_ROW);
+        looped(LoopKind::Level(team), g, lanes, vec![looped(LoopKind::Unroll, r, 2, vec![leaf])])
+    }
+
+    /// What each lane of a warp does.
+    fn of_points(&self, body: Vec<Tree>) -> Tree {
+        looped(LoopKind::Level(Level::Lane.into()), self.names[1], i64::from(Gpu::LANES), body)
+    }
+
+    /// A part at the elements that a lane has of rows and columns.
+    fn at_points(&self, task: &Task<'_>, columns: Columns, part: Part) -> Tree {
+        let [_, l, _, r, e, c, ..] = self.names;
+        let [width, beside] = if columns.is_paired { [16, 4] } else { [8, 2] };
+        let column = Expr::sym(e) * width + Expr::sym(l).modulo(4) * beside + Expr::sym(c);
+        let is_reduced = part == Part::Update;
+        let at = if is_reduced {
+            (None, Some((columns.axis, column)))
+        } else {
+            (Some((columns.axis, column)), None)
+        };
+        let leaf = self.leaf(task, part, self.row_of_lane(), at.0, at.1);
+        // Neighbours are loaded and stored at once.
+        let kind = LoopKind::Vector { lanes: beside as u32, copies: 1 };
+        let body = looped(if is_reduced { LoopKind::Unroll } else { kind }, c, beside, vec![leaf]);
+        let body = looped(LoopKind::Unroll, e, columns.padded() / width, vec![body]);
+        looped(LoopKind::Unroll, r, 2, vec![body])
+    }
+
+    /// The sums of products.
+    fn by_instructions(&self, task: &Task<'_>, columns: Columns, depth: Axis) -> Tree {
+        let [_, _, _, _, e, _, x, pair, i, j, k] = self.names;
+        let at_once = self.depth_of(task);
+        let row = self.of_warp() + Expr::sym(i);
+        let (column, width) = match columns.is_paired {
+            true => {
+                let place = Expr::sym(j).floordiv(2) * 4 + Expr::sym(pair) * 2 + Expr::sym(j).modulo(2);
+                (Expr::sym(e) * 16 + place, 16)
+            }
+            false => (Expr::sym(e) * 8 + Expr::sym(j), 8),
+        };
+        let along = Expr::sym(x) * at_once + Expr::sym(k);
+        let leaf = self.leaf(task, Part::Update, row, Some((columns.axis, column)), Some((depth, along)));
+        let loops = [(i, ROWS), (j, 8), (k, at_once)];
+        let mut body = loops
+            .into_iter()
+            .rev()
+            .fold(leaf, |body, (var, extent)| looped(LoopKind::Mma, var, extent, vec![body]));
+        if columns.is_paired {
+            body = looped(LoopKind::Unroll, pair, 2, vec![body]);
+        }
+        let body = looped(LoopKind::Unroll, e, columns.padded() / width, vec![body]);
+        let turns = ceil_to(depth.extent.as_int().unwrap_or(0), at_once) / at_once;
+        looped(LoopKind::Unroll, x, turns, vec![body])
+    }
+
+    /// A leaf at a row, a column and a point of the sum.
+    fn leaf(
+        &self,
+        task: &Task<'_>,
+        part: Part,
+        row: Expr,
+        column: Option<(Axis, Expr)>,
+        depth: Option<(Axis, Expr)>,
+    ) -> Tree {
+        let problem = self.problem;
+        let row = self.start + row;
+        let put = |e: Expr| substitute(substitute(e, &problem.values), &[(problem.row.var, row)]);
+        let mut bind: Vec<(Sym, Expr)> =
+            task.member.bind.iter().map(|&(axis, value)| (axis, put(value))).collect();
+        let given = column.into_iter().chain(depth).map(|(axis, value)| (axis.var, value));
+        bind.extend(given);
+        let is_missing = |axis: &&Axis| axis.extent.is_one() && bind.iter().all(|bound| bound.0 != axis.var);
+        let reduced: &[Axis] = if part == Part::Update { &task.nest.reduced } else { &[] };
+        let ones: Vec<(Sym, Expr)> = task
+            .nest
+            .axes
+            .iter()
+            .chain(reduced)
+            .filter(is_missing)
+            .map(|axis| (axis.var, Expr::zero()))
+            .collect();
+        bind.extend(ones);
+        Tree::Leaf(Leaf { nest: task.nest.name.clone(), part, bind, masked: false, block: None, by: None })
+    }
+
+    /// The first row of a warp in the block.
+    fn of_warp(&self) -> Expr {
+        Expr::sym(self.names[0]) * ROWS
+    }
+
+    /// A row that a lane has elements of, in the block.
+    fn row_of_lane(&self) -> Expr {
+        let [_, l, _, r, ..] = self.names;
+        self.of_warp() + Expr::sym(l).floordiv(4) + Expr::sym(r) * 8
+    }
+
+    /// How many iterations the block takes.
+    fn end(&self, grid: &[Axis]) -> Expr {
+        let problem = self.problem;
+        let rows = Axis { var: self.names[8], extent: Expr::int(problem.warps * ROWS) };
+        let axes = [grid, &[rows]].concat();
+        let row = self.start + Expr::sym(rows.var);
+        let at = |e: Expr| substitute(substitute(e, &problem.values), &[(problem.row.var, row)]);
+        end(problem.cx.loops, problem.group, problem.over, (&axes, &[rows.var]), &at)
+    }
+
+    /// Points of the sum that an instruction takes.
+    fn depth_of(&self, task: &Task<'_>) -> i64 {
+        if let Kind::Product { by, .. } = task.kind { i64::from(by.depth) } else { 1 }
+    }
+}
+
+/// Leaves may come to points that are not there.
+fn mask(tree: &mut Tree) {
+    if let Tree::Leaf(leaf) = tree {
+        leaf.masked = true;
+    }
+    tree.blocks_mut().into_iter().flatten().for_each(mask);
+}
+
+fn looped(kind: LoopKind, var: Sym, extent: i64, body: Vec<Tree>) -> Tree {
+    Tree::Loop { kind, axis: Axis { var, extent: Expr::int(extent) }, body }
+}

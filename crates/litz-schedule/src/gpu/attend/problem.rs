@@ -1,0 +1,332 @@
+//! Reads the nests of a region as what warps do at rows of tiles.
+
+use crate::axes::is_plain;
+use crate::context::Cx;
+use crate::cost::size;
+use crate::group::{Group, Member, beside_axes};
+use crate::join::own_axes;
+use crate::nest;
+use litz_analysis::Contraction;
+use litz_analysis::access::substitute;
+use litz_ir::loops::{Axis, Buf, Inst, InstOp, Nest};
+use litz_ir::target::{Gpu, Instruction, Level, Target};
+use litz_sym::{Expr, Sym};
+use std::collections::BTreeSet;
+
+/// Rows of a warp: those of an instruction.
+pub const ROWS: i64 = 16;
+
+/// Warps of a block, at most. Each block reads all columns, and more of its rows share them.
+const WARPS: i64 = 4;
+
+/// Registers that a thread has for elements of tiles, at most: the rest is for what it computes.
+const REGISTERS: i64 = 236;
+
+/// What is to be planned.
+pub struct Problem<'a> {
+    /// The context.
+    pub cx: &'a Cx<'a>,
+    /// All nests, and the points that they share.
+    pub group: &'a Group,
+    /// The loop in order.
+    pub over: Axis,
+    /// What runs before it, in it and after it.
+    pub parts: [Vec<Task<'a>>; 3],
+    /// The axis of which each warp has sixteen rows.
+    pub row: Axis,
+    /// Shared axes besides.
+    pub others: Vec<Axis>,
+    /// The group's axes in terms of these.
+    pub values: Vec<(Sym, Expr)>,
+    /// Warps of a block.
+    pub warps: i64,
+}
+
+/// A nest, and what warps do for it.
+pub struct Task<'a> {
+    /// The nest as a member of the group.
+    pub member: &'a Member,
+    /// The nest.
+    pub nest: &'a Nest,
+    /// How its points are taken.
+    pub kind: Kind,
+}
+
+/// How the points of a nest are taken.
+#[derive(Clone, Copy)]
+pub enum Kind {
+    /// Its points are rows.
+    Row,
+    /// It reduces columns of rows.
+    Reduction(Columns),
+    /// Its points are those of rows and columns.
+    Points(Columns),
+    /// It is a sum of products.
+    Product {
+        /// The columns of its result.
+        columns: Columns,
+        /// What it sums along.
+        depth: Axis,
+        /// The loads of the left operand, which has the rows, and of the right one.
+        operands: [usize; 2],
+        /// What sums.
+        by: &'static Instruction,
+    },
+}
+
+/// An axis that goes along the columns of tiles.
+#[derive(Clone, Copy)]
+pub struct Columns {
+    /// The axis.
+    pub axis: Axis,
+    /// Its points.
+    pub count: i64,
+    /// Whether two instructions side by side take columns in pairs, so that a thread has four neighbours of each row.
+    pub is_paired: bool,
+}
+
+impl Columns {
+    /// Columns of tiles: whole instructions.
+    pub fn padded(&self) -> i64 {
+        ceil_to(self.count, if self.is_paired { 16 } else { 8 })
+    }
+}
+
+impl<'a> Problem<'a> {
+    /// The region that these nests are. None where they are something else than products by instructions and what goes on at rows.
+    pub fn new(
+        cx: &'a Cx<'a>,
+        group: &'a Group,
+        over: Axis,
+        parts: &'a [Vec<Member>; 3],
+    ) -> Option<Problem<'a>> {
+        let Target::Gpu(gpu) = cx.target else { return None };
+        let name = |name: &str| beside_axes(cx.loops, group, name);
+        let variable = |(i, axis): (usize, &Axis)| match axis.extent.is_one() {
+            true => None,
+            false => Some((axis.var, Axis { var: name(&format!("g{i}")), extent: axis.extent })),
+        };
+        let named: Vec<(Sym, Axis)> = group.outer.iter().enumerate().filter_map(variable).collect();
+        let ones =
+            group.outer.iter().filter(|axis| axis.extent.is_one()).map(|axis| (axis.var, Expr::zero()));
+        let values: Vec<(Sym, Expr)> =
+            named.iter().map(|(var, axis)| (*var, Expr::sym(axis.var))).chain(ones).collect();
+        let is_bound = |bind: &(Sym, Expr)| {
+            let value = substitute(bind.1, &values);
+            value.as_int().is_some() || value.as_sym().is_some() && is_plain(value)
+        };
+        if !group.members.iter().flat_map(|member| &member.bind).all(is_bound) {
+            return None;
+        }
+        let mut tasks = [Vec::new(), Vec::new(), Vec::new()];
+        for (part, tasks) in parts.iter().zip(&mut tasks) {
+            for member in part {
+                tasks.push(task(cx, gpu, member)?);
+            }
+        }
+        if !tasks[1].iter().any(|task| matches!(task.kind, Kind::Product { .. })) {
+            return None;
+        }
+        let row = row_of(&tasks, &values, &named)?;
+        pair_columns(cx, &mut tasks);
+        let others = named.iter().map(|named| named.1).filter(|axis| axis.var != row.var).collect();
+        let rows = size(&cx.loops.facts, row.extent);
+        let warps = (1..=WARPS).find(|&warps| warps == WARPS || rows <= warps * ROWS).unwrap_or(1);
+        let problem = Problem { cx, group, over, parts: tasks, row, others, values, warps };
+        (problem.registers() <= REGISTERS).then_some(problem)
+    }
+
+    /// All nests.
+    pub fn tasks(&self) -> impl Iterator<Item = &Task<'a>> {
+        self.parts.iter().flatten()
+    }
+
+    /// A variable that is no size and no axis of a member.
+    pub fn name(&self, name: &str) -> Sym {
+        beside_axes(self.cx.loops, self.group, name)
+    }
+
+    /// Buffers that members alone touch, and whether nests before or after the loop do.
+    pub fn passed_on(&self) -> Vec<(Buf, bool)> {
+        let deps = self.cx.deps;
+        let is_inside = |s: &usize| self.group.members.iter().any(|member| member.stmt == *s);
+        let is_repeated = |s: &usize| self.parts[1].iter().any(|task| task.member.stmt == *s);
+        let mut passed: Vec<(Buf, bool)> = Vec::new();
+        for &buf in self.tasks().flat_map(|task| &deps.stmts[task.member.stmt].writes) {
+            let users = &deps.users[buf];
+            let is_passed = !deps.escapes[buf] && users.iter().all(is_inside);
+            if is_passed && passed.iter().all(|other| other.0 != buf) {
+                passed.push((buf, !users.iter().all(is_repeated)));
+            }
+        }
+        passed
+    }
+
+    /// Registers of a thread for what is passed on, and for the sums of the product that has most.
+    fn registers(&self) -> i64 {
+        let bufs = self.passed_on();
+        let of = |task: &Task<'a>| {
+            let stored = self.cx.deps.stmts[task.member.stmt].writes.iter();
+            let bytes: i64 = stored
+                .filter(|&&buf| bufs.iter().any(|passed| passed.0 == buf))
+                .map(|&buf| self.cx.loops.bufs[buf].dtype.size() as i64)
+                .sum();
+            task.kind.of_thread() * (bytes + 3) / 4
+        };
+        let mut counted: Vec<Buf> = Vec::new();
+        let mut count = 0;
+        for task in self.tasks() {
+            let writes = &self.cx.deps.stmts[task.member.stmt].writes;
+            if writes.iter().all(|buf| !counted.contains(buf)) {
+                count += of(task);
+                counted.extend(writes);
+            }
+        }
+        let sums = self.tasks().filter(|task| matches!(task.kind, Kind::Product { .. }));
+        count + sums.map(|task| task.kind.of_thread()).max().unwrap_or(0)
+    }
+}
+
+impl Kind {
+    /// Its columns.
+    pub fn columns(&self) -> Option<Columns> {
+        match self {
+            Kind::Row => None,
+            Kind::Reduction(columns) | Kind::Points(columns) | Kind::Product { columns, .. } => {
+                Some(*columns)
+            }
+        }
+    }
+
+    /// Elements of its result that a thread has.
+    fn of_thread(&self) -> i64 {
+        match self {
+            Kind::Row | Kind::Reduction(_) => 2,
+            Kind::Points(columns) | Kind::Product { columns, .. } => columns.padded() / 2,
+        }
+    }
+}
+
+/// What a nest is. None where it is nothing of a row's.
+fn task<'a>(cx: &'a Cx<'a>, gpu: &Gpu, member: &'a Member) -> Option<Task<'a>> {
+    let own = nest(cx.loops, member.stmt);
+    if own.body.iter().any(|inst| matches!(inst.op, InstOp::Scan { .. })) {
+        return None;
+    }
+    let is_long = |axis: &&Axis| !axis.extent.is_one();
+    let mut along = own_axes(own, member).filter(is_long);
+    let mut reduced = own.reduced.iter().filter(is_long);
+    let columns = |axis: &Axis| {
+        let count = axis.extent.as_int()?;
+        Some(Columns { axis: *axis, count, is_paired: false })
+    };
+    let found = [along.next(), along.next(), reduced.next(), reduced.next()];
+    let kind = match found {
+        [None, None, None, None] => Kind::Row,
+        [None, None, Some(axis), None] => Kind::Reduction(columns(axis)?),
+        [Some(axis), None, None, None] => Kind::Points(columns(axis)?),
+        [Some(axis), None, Some(depth), None] => {
+            let (operands, by) = product(cx, gpu, own, *axis)?;
+            depth.extent.as_int()?;
+            Kind::Product { columns: columns(axis)?, depth: *depth, operands, by }
+        }
+        _ => return None,
+    };
+    Some(Task { member, nest: own, kind })
+}
+
+/// The operands of a product with these columns, and the instruction of a warp that sums it.
+fn product(cx: &Cx<'_>, gpu: &Gpu, own: &Nest, column: Axis) -> Option<([usize; 2], &'static Instruction)> {
+    let both = Contraction::of(cx.loops, own)?;
+    let is_right = |found: &&Contraction| {
+        found.is_plain && found.n.iter().any(|axis| axis.var == column.var) && !found.m.is_empty()
+    };
+    let Contraction { lhs, rhs, .. } = *both.iter().find(is_right)?;
+    let dtype = |at: usize| own.body[at].op.element().map(|(buf, _)| cx.loops.bufs[buf].dtype);
+    let sums = own.body.iter().filter(|inst| inst.op.is_reduction()).map(|inst| inst.ty.compute()).next();
+    let suits = |by: &&Instruction| {
+        let is_of_warp = gpu.instruction(Level::Warp, by.dtype, by.shape()).is_some();
+        is_of_warp
+            && !by.rounds
+            && i64::from(by.rows) == ROWS
+            && by.columns == 8
+            && Some(by.dtype) == dtype(lhs)
+            && dtype(lhs) == dtype(rhs)
+            && Some(by.sums) == sums
+    };
+    let by = gpu.isa.instructions().iter().filter(suits).max_by_key(|by| by.depth)?;
+    Some(([lhs, rhs], by))
+}
+
+/// The shared axis that all left operands have, and no right one.
+fn row_of(tasks: &[Vec<Task<'_>>; 3], values: &[(Sym, Expr)], named: &[(Sym, Axis)]) -> Option<Axis> {
+    let has = |task: &Task<'_>, at: usize, axis: Sym| {
+        let mentions = |e: Expr| substitute(substitute(e, &task.member.bind), values).has_sym(axis);
+        let InstOp::Load { index, guard, .. } = &task.nest.body[at].op else { return false };
+        index.iter().any(|&e| mentions(e)) || guard.iter().any(|rel| mentions(rel.lhs) || mentions(rel.rhs))
+    };
+    let is_row = |axis: &Axis| {
+        tasks.iter().flatten().all(|task| match task.kind {
+            Kind::Product { operands: [left, right], .. } => {
+                has(task, left, axis.var) && !has(task, right, axis.var)
+            }
+            Kind::Row | Kind::Reduction(_) | Kind::Points(_) => true,
+        })
+    };
+    let counts = |axis: &Axis| {
+        let bound = |bind: &(Sym, Expr)| substitute(bind.1, values).has_sym(axis.var);
+        tasks.iter().flatten().all(|task| task.member.bind.iter().any(bound))
+    };
+    named.iter().map(|named| named.1).find(|axis| is_row(axis) && counts(axis))
+}
+
+/// Lets columns be taken in pairs, unless a product sums along them where its left operand is in registers: instructions leave sums where
+/// they take operands.
+fn pair_columns(cx: &Cx<'_>, tasks: &mut [Vec<Task<'_>>; 3]) {
+    let mut fixed: BTreeSet<(Buf, usize)> = BTreeSet::new();
+    let written: BTreeSet<Buf> =
+        tasks.iter().flatten().flat_map(|task| cx.deps.stmts[task.member.stmt].writes.clone()).collect();
+    let places = |axis: Sym, body: &[Inst]| -> Vec<(Buf, usize)> {
+        let of = |inst: &Inst| {
+            let (buf, index) = inst.op.element().filter(|element| written.contains(&element.0))?;
+            Some((buf, index.iter().position(|at| at.has_sym(axis))?))
+        };
+        body.iter().filter_map(of).collect()
+    };
+    for task in tasks.iter().flatten() {
+        if let Kind::Product { depth, operands: [left, _], .. } = task.kind {
+            fixed.extend(places(depth.var, &task.nest.body[left..=left]));
+        }
+    }
+    // What a nest passes on lies as what it has read.
+    loop {
+        let mut more = fixed.clone();
+        for task in tasks.iter().flatten() {
+            let Some(columns) = task.kind.columns() else { continue };
+            let own = places(columns.axis.var, &task.nest.body);
+            if own.iter().any(|place| fixed.contains(place)) {
+                more.extend(own);
+            }
+        }
+        if more == fixed {
+            break;
+        }
+        fixed = more;
+    }
+    for task in tasks.iter_mut().flatten() {
+        let Some(columns) = task.kind.columns() else { continue };
+        let own = places(columns.axis.var, &task.nest.body);
+        let is_paired = columns.count % 16 == 0 && own.iter().all(|place| !fixed.contains(place));
+        match &mut task.kind {
+            Kind::Reduction(columns) | Kind::Points(columns) | Kind::Product { columns, .. } => {
+                columns.is_paired = is_paired;
+            }
+            Kind::Row => {}
+        }
+    }
+}
+
+/// The next multiple.
+pub fn ceil_to(count: i64, of: i64) -> i64 {
+    (count + of - 1) / of * of
+}

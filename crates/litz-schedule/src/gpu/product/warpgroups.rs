@@ -1,0 +1,30 @@
+//! Lets warpgroups sum large products, where they are faster than warps.
+
+use super::problem::{Problem, ROW_BYTES, Unit};
+use super::stage::Operand;
+use super::tile::Tile;
+use crate::cost::size;
+use litz_ir::target::Instruction;
+
+/// A product of which warpgroups sum tiles, if they take less time for it than who sums so far.
+pub fn if_faster(problem: Problem<'_>) -> Problem<'_> {
+    let Some(larger) = by_warpgroups(&problem) else { return problem };
+    let times = [&larger, &problem].map(|problem| Tile::best(problem, problem.unit).1);
+    if times[0] < times[1] { larger } else { problem }
+}
+
+/// A product of warps as one of warpgroups, if there is an instruction for its types, and boxes of both operands can be copied, whose rows
+/// go along the sum.
+fn by_warpgroups<'a>(problem: &Problem<'a>) -> Option<Problem<'a>> {
+    let Unit::Warp(by) = problem.unit else { return None };
+    let is_like = |other: &&Instruction| {
+        other.is_of_warpgroup() && (other.dtype, other.sums) == (by.dtype, by.sums) && !other.rounds
+    };
+    let found = problem.gpu.isa.instructions().iter().find(is_like)?;
+    let is_large = problem.points(0) >= i64::from(found.rows) && problem.points(1) >= i64::from(by.columns);
+    let is_deep = size(&problem.cx.loops.facts, problem.depth.extent) * problem.operand_bytes() >= ROW_BYTES;
+    let larger = Problem { unit: Unit::Warpgroup(found), ..problem.clone() };
+    let operands = Operand::of(&larger);
+    let are_boxes = operands.len() == 2 && operands.iter().all(|operand| operand.is_box(&larger));
+    (is_large && is_deep && are_boxes).then_some(larger)
+}
