@@ -3,7 +3,7 @@
 //! A file says what types its values have. Indices are computed from types, so they must be what the operators make of
 //! the inputs: element types and sizes that contradict them are an error, and strides are those that Litz infers.
 
-use litz_ir::graph::{Graph, MemoryFormat, Node, TensorType, Type, Value};
+use litz_ir::graph::{Arg, Graph, MemoryFormat, Node, TensorType, Type, Value};
 use litz_ir::{Diag, Diags};
 use litz_ops::layout::is_distinct;
 use litz_ops::{Builder, InferCx, Layout, OpError, Rule, Table, infer};
@@ -72,7 +72,7 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
     if !diags.is_empty() {
         return Err(diags);
     }
-    lay_out_for_hosts(graph, &table, &traced)?;
+    lay_out(graph, &table, &traced)?;
     // What inference has decided, such as an assertion about sizes, has nothing left to do.
     let is_decided = |node: &Node| {
         node.outputs.is_empty() && matches!(table.op_of(node).map(|op| op.def.rule), Some(Rule::Drop))
@@ -81,21 +81,22 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
     Ok(changed)
 }
 
-/// Lets operators of the host that see where elements lie read copies of values that lay otherwise when they were traced.
-fn lay_out_for_hosts(
-    graph: &mut Graph,
-    table: &Table,
-    traced: &HashMap<Value, TensorType>,
-) -> Result<(), Diags> {
-    let reads = |node: &Node| table.hosted(node).is_some_and(|hosted| hosted.layout() == Layout::Reads);
+/// Lets operators that see where elements lie, of the host or as `as_strided`, read copies of values that lay otherwise when they were
+/// traced.
+fn lay_out(graph: &mut Graph, table: &Table, traced: &HashMap<Value, TensorType>) -> Result<(), Diags> {
+    let reads = |node: &Node| match (table.op_of(node), table.hosted(node)) {
+        (Some(op), _) => op.layout() == Layout::Reads,
+        (None, hosted) => hosted.is_some_and(|hosted| hosted.layout() == Layout::Reads),
+    };
     if traced.is_empty() || !graph.nodes.iter().any(reads) {
         return Ok(());
     }
+    let is_written = writes_to_results(graph, table);
     let mut build = Builder::new(table, graph);
     build.name = "traced".to_owned();
     for mut node in std::mem::take(&mut build.graph.nodes) {
-        let hosted = table.hosted(&node).filter(|hosted| hosted.layout() == Layout::Reads);
-        for at in 0..if hosted.is_some() { node.args.len() } else { 0 } {
+        let hosted = table.hosted(&node).filter(|_| table.op_of(&node).is_none());
+        for at in 0..if reads(&node) { node.args.len() } else { 0 } {
             // What is written has to stay the value that it is.
             if hosted.is_some_and(|hosted| hosted.schema.written().any(|written| written == at)) {
                 continue;
@@ -103,6 +104,15 @@ fn lay_out_for_hosts(
             build.source = node.source.clone();
             let mut failed = None;
             node.args[at].map_values(&mut |value| match traced.get(&value) {
+                // A view of a copy would be no view of the value.
+                Some(ty) if is_written && hosted.is_none() => {
+                    let message = format!(
+                        "%{}: written in place, but expected as {ty}",
+                        build.graph.values[value].name
+                    );
+                    failed = Some(OpError::new("unsupported", message));
+                    value
+                }
                 Some(ty) => laid_out(&mut build, value, ty).unwrap_or_else(|error| {
                     failed = Some(error);
                     value
@@ -116,6 +126,20 @@ fn lay_out_for_hosts(
         build.graph.nodes.push(node);
     }
     Ok(())
+}
+
+/// Whether an operator writes to what another one gives.
+fn writes_to_results(graph: &Graph, table: &Table) -> bool {
+    let is_result = |arg: &Arg| {
+        let mut is_result = false;
+        arg.each_value(&mut |value| is_result |= !graph.inputs.contains(&value));
+        is_result
+    };
+    let writes = |node: &Node| {
+        let schema = table.op_of(node).map(|op| op.schema);
+        schema.is_some_and(|schema| schema.written().any(|at| node.args.get(at).is_some_and(is_result)))
+    };
+    graph.nodes.iter().any(writes)
 }
 
 /// A copy of a value that lies as a type says.

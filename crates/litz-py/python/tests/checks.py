@@ -262,7 +262,9 @@ def _close(found, wanted, best, tolerance, epsilon, where):
         best = best[finite]
         allowed = allowed + 4 * (wanted - best).abs().max()
         error, eager = (found - best).norm(), (wanted - best).norm()
-        limit = 1.5 * eager + 16 * epsilon * best.norm()
+        # Where terms cancel, eager mode's result is rounding alone, and its error one sample of many.
+        times = 4 if best.norm() <= eager else 1.5
+        limit = times * eager + 16 * epsilon * best.norm()
         assert error <= limit, f"{where}: the error is {error:.3g}, that of eager mode {eager:.3g}, the norm {best.norm():.3g}"
     apart = (found - wanted).abs()
     assert (apart <= allowed).all(), f"{where}: differs by up to {apart.max():.3g}, of {wanted.abs().max():.3g}"
