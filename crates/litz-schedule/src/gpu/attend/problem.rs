@@ -171,7 +171,7 @@ impl<'a> Problem<'a> {
                 .filter(|&&buf| bufs.iter().any(|passed| passed.0 == buf))
                 .map(|&buf| self.cx.loops.bufs[buf].dtype.size() as i64)
                 .sum();
-            task.kind.of_thread() * (bytes + 3) / 4
+            (task.kind.of_thread() * bytes + 3) / 4
         };
         let mut counted: Vec<Buf> = Vec::new();
         let mut count = 0;
