@@ -267,10 +267,12 @@ impl<'a> Builder<'a> {
             if group < Gpu::LANES {
                 let var = self.variable(&format!("{}_group", axis.var));
                 let groups = Axis { var, extent: env.facts.simplify(axis.extent.ceildiv(i64::from(group))) };
-                let kind = match level {
-                    Level::Lane => KernelLoopKind::Level(Team { level, from: 0, each: group }),
-                    _ if groups.extent.as_int().is_some() => KernelLoopKind::Unroll,
-                    _ => KernelLoopKind::For,
+                let kind = if level == Level::Lane {
+                    KernelLoopKind::Level(Team { level, from: 0, each: group })
+                } else if groups.extent.as_int().is_some() {
+                    KernelLoopKind::Unroll
+                } else {
+                    KernelLoopKind::For
                 };
                 first = Expr::sym(var) * i64::from(group);
                 index.iter_mut().for_each(|e| *e = first_of(*e, first));
