@@ -170,7 +170,7 @@ impl Compiled {
         self.texts.graph.is_none() && self.texts.realized.is_some()
     }
 
-    /// Runs the model on the caller's tensors, in order: [`Tensor`]s, or [`litz_runtime::TensorView`]s of slices and
+    /// Runs the model on the caller's tensors, in order: [`Tensor`](litz_runtime::Tensor)s, or [`litz_runtime::TensorView`]s of slices and
     /// `ndarray` arrays, which are read where they are.
     ///
     /// # Errors
