@@ -31,7 +31,7 @@ pub(super) fn has_result(
     let value = |e: &Expr| e.as_sym().and_then(|own| place.value(own)).unwrap_or(*e);
     let values: Vec<Expr> = element.iter().map(value).collect();
     let together = lanes_together(lanes.axis, &values, facts);
-    lanes_of(owner).unwrap_or(Gpu::LANES) == together || lanes_of(owner) == Some(1) && together == 1
+    lanes_of(owner).unwrap_or(Gpu::LANES) == together
 }
 
 /// A place in a loop over lanes as one in a loop over groups of so many of them.

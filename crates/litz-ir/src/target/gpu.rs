@@ -239,6 +239,14 @@ impl Gpu {
         32 * (row / 16) + 4 * (row % 8) + column % 8 / 2
     }
 
+    /// Instructions of a warp that sum products of these types as they are.
+    pub fn of_warp(&self, dtype: Dtype, sums: Dtype) -> impl Iterator<Item = &'static Instruction> {
+        let is_it = move |by: &&Instruction| {
+            !by.is_of_warpgroup() && !by.rounds && (by.dtype, by.sums) == (dtype, sums)
+        };
+        self.isa.instructions().iter().filter(is_it)
+    }
+
     /// The instruction that one of these runs, which sums products of `rows`, `columns` and `depth` points.
     pub fn instruction(&self, level: Level, dtype: Dtype, shape: [i64; 3]) -> Option<&'static Instruction> {
         let [rows, columns, depth] = shape;

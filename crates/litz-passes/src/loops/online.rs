@@ -20,7 +20,7 @@ use litz_analysis::online::{self, Chain, Role};
 use litz_analysis::{Contraction, Uses};
 use litz_ir::Dtype;
 use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Stmt};
-use litz_ir::target::{Gpu, Level, Target};
+use litz_ir::target::{Gpu, Target};
 use litz_sym::{Expr, Sym};
 use std::collections::BTreeSet;
 
@@ -193,11 +193,10 @@ fn tile_width(loops: &Loops, chain: &Chain, gpu: &Gpu) -> Option<i64> {
     let is_by_instruction = |at: usize| {
         let nest = online::chain::nest(loops, at)?;
         let Contraction { lhs, rhs, n, is_plain, .. } = Contraction::by_result(loops, nest)?.contraction;
-        let dtypes = [lhs, rhs].map(|at| nest.body[at].op.element().map(|(buf, _)| loops.bufs[buf].dtype));
-        let has_instruction = gpu.isa.instructions().iter().any(|by| {
-            let is_of_warp = gpu.instruction(Level::Warp, by.dtype, by.shape()).is_some();
-            is_of_warp && !by.rounds && by.sums == Dtype::F32 && dtypes == [Some(by.dtype); 2]
-        });
+        let [left, right] =
+            [lhs, rhs].map(|at| nest.body[at].op.element().map(|(buf, _)| loops.bufs[buf].dtype));
+        let has_instruction =
+            left == right && left.is_some_and(|dtype| gpu.of_warp(dtype, Dtype::F32).next().is_some());
         let is_narrow = match chain.members[&at].role {
             Role::Reduction(_) => {
                 n.iter().map(|axis| hint(axis.extent)).fold(1, i64::saturating_mul) <= TILE_COLUMNS

@@ -163,7 +163,7 @@ fn plan(cx: &Cx<'_>, group: &Group) -> Option<KernelPlan> {
     let mut last = vec![leaf(first, Part::Final)];
     last.extend(group.members[1..].iter().map(|member| leaf(member, Part::Whole)));
     let mut body = vec![sums(LocalSpace::Shared)];
-    body.extend(super::passed_on(cx, group));
+    body.extend(super::registers(cx, group));
     body.push(level(Level::Thread, thread, lanes, vec![leaf(first, Part::Init)]));
     body.push(level(Level::Warp, warp, warps, vec![level(Level::Lane, thread, lanes, of_lane)]));
     body.push(level(Level::Thread, thread, lanes, last));

@@ -14,13 +14,15 @@ mod stage;
 mod threads;
 mod transpose;
 
+use litz_analysis::access::substitute;
 use litz_analysis::contraction::Columns;
-use litz_ir::loops::{Buf, Nest, Span};
-use litz_ir::schedule::{Holds, Layout, Local, LocalSpace, Tree};
+use litz_ir::loops::{Axis, Buf, Nest, Span};
+use litz_ir::schedule::{Holds, Layout, Local, LocalSpace, LoopKind, Tree};
+use litz_sym::{Expr, Sym};
 
 use crate::context::Cx;
 use crate::draft::{Draft, Machine};
-use crate::group::Group;
+use crate::group::{Group, beside_axes};
 use crate::in_order::InOrder;
 use crate::join::alone;
 use crate::region::Shared;
@@ -67,8 +69,35 @@ impl Machine for Gpus {
     }
 }
 
-/// Registers for what members of a group alone store and read: at a point that a thread has.
-fn passed_on(cx: &Cx<'_>, group: &Group) -> Vec<Tree> {
+/// The points that members of a group share, each axis by itself: of the digits of tiles that go over several too little can be proved.
+struct Apart {
+    /// The axes, without those of one point.
+    axes: Vec<Axis>,
+    /// The group's axes in terms of these.
+    values: Vec<(Sym, Expr)>,
+}
+
+impl Apart {
+    /// Those of a group. None where an axis of a member is neither one of them nor a number.
+    fn of(cx: &Cx<'_>, group: &Group) -> Option<Apart> {
+        let (mut axes, mut values) = (Vec::new(), Vec::new());
+        for (i, axis) in group.outer.iter().enumerate() {
+            if axis.extent.is_one() {
+                values.push((axis.var, Expr::zero()));
+                continue;
+            }
+            let var = beside_axes(cx.loops, group, &format!("g{i}"));
+            axes.push(Axis { var, extent: axis.extent });
+            values.push((axis.var, Expr::sym(var)));
+        }
+        let is_plain = |value: Expr| value.as_int().is_some() || value.as_sym().is_some();
+        let mut bound = group.members.iter().flat_map(|member| &member.bind);
+        bound.all(|bind| is_plain(substitute(bind.1, &values))).then_some(Apart { axes, values })
+    }
+}
+
+/// What members of a group alone store and read.
+fn passed_on(cx: &Cx<'_>, group: &Group) -> Vec<Buf> {
     let is_inside = |s: &usize| group.members.iter().any(|member| member.stmt == *s);
     let mut passed: Vec<Buf> = Vec::new();
     for &buf in group.members.iter().flat_map(|member| &cx.deps.stmts[member.stmt].writes) {
@@ -76,9 +105,21 @@ fn passed_on(cx: &Cx<'_>, group: &Group) -> Vec<Tree> {
             passed.push(buf);
         }
     }
-    let local = |buf: Buf| {
-        let holds = Holds::Buffer(cx.loops.bufs[buf].name.clone());
-        Tree::Local(Local { holds, space: LocalSpace::Register, layout: Layout::Dense })
-    };
-    passed.into_iter().map(local).collect()
+    passed
+}
+
+/// Registers for what members of a group alone store and read: at a point that a thread has.
+fn registers(cx: &Cx<'_>, group: &Group) -> Vec<Tree> {
+    passed_on(cx, group).into_iter().map(|buf| register(cx, buf)).collect()
+}
+
+/// Registers for a buffer.
+fn register(cx: &Cx<'_>, buf: Buf) -> Tree {
+    let holds = Holds::Buffer(cx.loops.bufs[buf].name.clone());
+    Tree::Local(Local { holds, space: LocalSpace::Register, layout: Layout::Dense })
+}
+
+/// A loop of so many iterations.
+fn looped(kind: LoopKind, var: Sym, extent: i64, body: Vec<Tree>) -> Tree {
+    Tree::Loop { kind, axis: Axis { var, extent: Expr::int(extent) }, body }
 }

@@ -123,7 +123,7 @@ pub fn plan(
     for (var, value) in [(axis.var, starts[0] + slow), (lane.var, starts[1] + fast)] {
         leaves.iter_mut().for_each(|tree| tree.replace(var, value));
     }
-    let mut at_point = super::passed_on(cx, group);
+    let mut at_point = super::registers(cx, group);
     at_point.extend(leaves);
     body.push(of_threads(at_point));
     let kernel = KernelPlan::new(grid, 1, body);

@@ -35,9 +35,10 @@
 use super::problem::{Columns, Kind, Problem, ROWS, Task, ceil_to};
 use crate::draft::Planned;
 use crate::gpu::stage::{Copying, LEAST_COPIED, Staged};
+use crate::gpu::{looped, passed_on, register};
 use crate::region::end;
 use litz_analysis::access::substitute;
-use litz_ir::loops::{Axis, InstOp};
+use litz_ir::loops::{Axis, Buf, InstOp};
 use litz_ir::schedule::{Holds, KernelPlan, Layout, Leaf, Local, LocalSpace, LoopKind, Part, Tree};
 use litz_ir::target::{Gpu, Level, Team};
 use litz_sym::{Expr, Sym};
@@ -60,20 +61,15 @@ pub fn plan(problem: &Problem<'_>) -> Planned {
         start = Expr::sym(block) * rows;
     }
     let tiles = Tiles { problem, names, start };
-    let passed = problem.passed_on();
-    let register = |buf| {
-        let holds = Holds::Buffer(problem.cx.loops.bufs[buf].name.clone());
-        Tree::Local(Local { holds, space: LocalSpace::Register, layout: Layout::Dense })
-    };
-    let of = |is_kept: bool| {
-        passed.iter().filter(move |passed| passed.1 == is_kept).map(|passed| register(passed.0))
-    };
+    let (kept, passing): (Vec<Buf>, Vec<Buf>) =
+        passed_on(problem.cx, problem.group).into_iter().partition(|&buf| problem.is_kept(buf));
+    let registers = |bufs: Vec<Buf>| bufs.into_iter().map(|buf| register(problem.cx, buf));
     let [once, repeated] = tiles.operands();
-    let mut body: Vec<Tree> = of(true).collect();
+    let mut body: Vec<Tree> = registers(kept).collect();
     body.extend(tiles.copied(&once));
     body.extend(tiles.of_warps(&problem.parts[0]));
     let mut iteration = tiles.copied(&repeated);
-    iteration.extend(of(false));
+    iteration.extend(registers(passing));
     iteration.extend(tiles.of_warps(&problem.parts[1]));
     let over = Axis { extent: tiles.end(&grid), ..problem.over };
     let kind = match repeated.is_empty() || repeated.iter().any(|operand| !operand.is_wide) {
@@ -349,8 +345,4 @@ fn mask(tree: &mut Tree) {
         leaf.masked = true;
     }
     tree.blocks_mut().into_iter().flatten().for_each(mask);
-}
-
-fn looped(kind: LoopKind, var: Sym, extent: i64, body: Vec<Tree>) -> Tree {
-    Tree::Loop { kind, axis: Axis { var, extent: Expr::int(extent) }, body }
 }

@@ -1,15 +1,15 @@
 //! Reads the nests of a region as what warps do at rows of tiles.
 
-use crate::axes::is_plain;
 use crate::context::Cx;
 use crate::cost::size;
+use crate::gpu::{Apart, passed_on};
 use crate::group::{Group, Member, beside_axes};
 use crate::join::own_axes;
 use crate::nest;
 use litz_analysis::Contraction;
 use litz_analysis::access::substitute;
 use litz_ir::loops::{Axis, Buf, Inst, InstOp, Nest};
-use litz_ir::target::{Gpu, Instruction, Level, Target};
+use litz_ir::target::{Gpu, Instruction, Target};
 use litz_sym::{Expr, Sym};
 use std::collections::BTreeSet;
 
@@ -101,23 +101,7 @@ impl<'a> Problem<'a> {
         parts: &'a [Vec<Member>; 3],
     ) -> Option<Problem<'a>> {
         let Target::Gpu(gpu) = cx.target else { return None };
-        let name = |name: &str| beside_axes(cx.loops, group, name);
-        let variable = |(i, axis): (usize, &Axis)| match axis.extent.is_one() {
-            true => None,
-            false => Some((axis.var, Axis { var: name(&format!("g{i}")), extent: axis.extent })),
-        };
-        let named: Vec<(Sym, Axis)> = group.outer.iter().enumerate().filter_map(variable).collect();
-        let ones =
-            group.outer.iter().filter(|axis| axis.extent.is_one()).map(|axis| (axis.var, Expr::zero()));
-        let values: Vec<(Sym, Expr)> =
-            named.iter().map(|(var, axis)| (*var, Expr::sym(axis.var))).chain(ones).collect();
-        let is_bound = |bind: &(Sym, Expr)| {
-            let value = substitute(bind.1, &values);
-            value.as_int().is_some() || value.as_sym().is_some() && is_plain(value)
-        };
-        if !group.members.iter().flat_map(|member| &member.bind).all(is_bound) {
-            return None;
-        }
+        let Apart { axes, values } = Apart::of(cx, group)?;
         let mut tasks = [Vec::new(), Vec::new(), Vec::new()];
         for (part, tasks) in parts.iter().zip(&mut tasks) {
             for member in part {
@@ -127,9 +111,9 @@ impl<'a> Problem<'a> {
         if !tasks[1].iter().any(|task| matches!(task.kind, Kind::Product { .. })) {
             return None;
         }
-        let row = row_of(&tasks, &values, &named)?;
+        let row = row_of(&tasks, &values, &axes)?;
         pair_columns(cx, &mut tasks);
-        let others = named.iter().map(|named| named.1).filter(|axis| axis.var != row.var).collect();
+        let others = axes.into_iter().filter(|axis| axis.var != row.var).collect();
         let rows = size(&cx.loops.facts, row.extent);
         let warps = (1..=WARPS).find(|&warps| warps == WARPS || rows <= warps * ROWS).unwrap_or(1);
         let problem = Problem { cx, group, over, parts: tasks, row, others, values, warps };
@@ -146,44 +130,23 @@ impl<'a> Problem<'a> {
         beside_axes(self.cx.loops, self.group, name)
     }
 
-    /// Buffers that members alone touch, and whether nests before or after the loop do.
-    pub fn passed_on(&self) -> Vec<(Buf, bool)> {
-        let deps = self.cx.deps;
-        let is_inside = |s: &usize| self.group.members.iter().any(|member| member.stmt == *s);
+    /// Whether nests before or after the loop touch a buffer.
+    pub fn is_kept(&self, buf: Buf) -> bool {
         let is_repeated = |s: &usize| self.parts[1].iter().any(|task| task.member.stmt == *s);
-        let mut passed: Vec<(Buf, bool)> = Vec::new();
-        for &buf in self.tasks().flat_map(|task| &deps.stmts[task.member.stmt].writes) {
-            let users = &deps.users[buf];
-            let is_passed = !deps.escapes[buf] && users.iter().all(is_inside);
-            if is_passed && passed.iter().all(|other| other.0 != buf) {
-                passed.push((buf, !users.iter().all(is_repeated)));
-            }
-        }
-        passed
+        !self.cx.deps.users[buf].iter().all(is_repeated)
     }
 
     /// Registers of a thread for what is passed on, and for the sums of the product that has most.
     fn registers(&self) -> i64 {
-        let bufs = self.passed_on();
-        let of = |task: &Task<'a>| {
-            let stored = self.cx.deps.stmts[task.member.stmt].writes.iter();
-            let bytes: i64 = stored
-                .filter(|&&buf| bufs.iter().any(|passed| passed.0 == buf))
-                .map(|&buf| self.cx.loops.bufs[buf].dtype.size() as i64)
-                .sum();
-            (task.kind.of_thread() * bytes + 3) / 4
+        let stores = |task: &Task<'a>, buf: Buf| self.cx.deps.stmts[task.member.stmt].writes.contains(&buf);
+        let of = |buf: Buf| {
+            let task = self.tasks().find(|task| stores(task, buf));
+            let bytes = self.cx.loops.bufs[buf].dtype.size() as i64;
+            task.map_or(0, |task| (task.kind.of_thread() * bytes + 3) / 4)
         };
-        let mut counted: Vec<Buf> = Vec::new();
-        let mut count = 0;
-        for task in self.tasks() {
-            let writes = &self.cx.deps.stmts[task.member.stmt].writes;
-            if writes.iter().all(|buf| !counted.contains(buf)) {
-                count += of(task);
-                counted.extend(writes);
-            }
-        }
+        let passed: i64 = passed_on(self.cx, self.group).into_iter().map(of).sum();
         let sums = self.tasks().filter(|task| matches!(task.kind, Kind::Product { .. }));
-        count + sums.map(|task| task.kind.of_thread()).max().unwrap_or(0)
+        passed + sums.map(|task| task.kind.of_thread()).max().unwrap_or(0)
     }
 }
 
@@ -244,22 +207,14 @@ fn product(cx: &Cx<'_>, gpu: &Gpu, own: &Nest, column: Axis) -> Option<([usize; 
     let Contraction { lhs, rhs, .. } = *both.iter().find(is_right)?;
     let dtype = |at: usize| own.body[at].op.element().map(|(buf, _)| cx.loops.bufs[buf].dtype);
     let sums = own.body.iter().filter(|inst| inst.op.is_reduction()).map(|inst| inst.ty.compute()).next();
-    let suits = |by: &&Instruction| {
-        let is_of_warp = gpu.instruction(Level::Warp, by.dtype, by.shape()).is_some();
-        is_of_warp
-            && !by.rounds
-            && i64::from(by.rows) == ROWS
-            && by.columns == 8
-            && Some(by.dtype) == dtype(lhs)
-            && dtype(lhs) == dtype(rhs)
-            && Some(by.sums) == sums
-    };
-    let by = gpu.isa.instructions().iter().filter(suits).max_by_key(|by| by.depth)?;
+    let dtype = dtype(lhs).filter(|_| dtype(lhs) == dtype(rhs))?;
+    let suits = |by: &&Instruction| i64::from(by.rows) == ROWS && by.columns == 8;
+    let by = gpu.of_warp(dtype, sums?).filter(suits).max_by_key(|by| by.depth)?;
     Some(([lhs, rhs], by))
 }
 
 /// The shared axis that all left operands have, and no right one.
-fn row_of(tasks: &[Vec<Task<'_>>; 3], values: &[(Sym, Expr)], named: &[(Sym, Axis)]) -> Option<Axis> {
+fn row_of(tasks: &[Vec<Task<'_>>; 3], values: &[(Sym, Expr)], axes: &[Axis]) -> Option<Axis> {
     let has = |task: &Task<'_>, at: usize, axis: Sym| {
         let mentions = |e: Expr| substitute(substitute(e, &task.member.bind), values).has_sym(axis);
         let InstOp::Load { index, guard, .. } = &task.nest.body[at].op else { return false };
@@ -277,7 +232,7 @@ fn row_of(tasks: &[Vec<Task<'_>>; 3], values: &[(Sym, Expr)], named: &[(Sym, Axi
         let bound = |bind: &(Sym, Expr)| substitute(bind.1, values).has_sym(axis.var);
         tasks.iter().flatten().all(|task| task.member.bind.iter().any(bound))
     };
-    named.iter().map(|named| named.1).find(|axis| is_row(axis) && counts(axis))
+    axes.iter().copied().find(|axis| is_row(axis) && counts(axis))
 }
 
 /// Lets columns be taken in pairs, unless a product sums along them where its left operand is in registers: instructions leave sums where

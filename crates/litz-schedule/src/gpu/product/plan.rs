@@ -21,8 +21,8 @@ use super::tile::Tile;
 use crate::cost::{ceil_div, size};
 use crate::cut::nested;
 use crate::draft::Planned;
-use crate::gpu::passed_on;
 use crate::gpu::stage::{Copying, LEAST_COPIED};
+use crate::gpu::{looped, registers};
 use crate::group::Member;
 use crate::nest;
 use litz_analysis::access::{accesses, substitute};
@@ -49,7 +49,7 @@ pub fn plan(problem: &Problem<'_>) -> Planned {
     body.extend(points.summed());
     let mut last = vec![points.leaf(&problem.group.members[0], Part::Final)];
     last.extend(problem.group.members[1..].iter().map(|member| points.leaf(member, Part::Whole)));
-    body.push(points.of_threads(passed_on(problem.cx, problem.group), last));
+    body.push(points.of_threads(registers(problem.cx, problem.group), last));
     let kernel = KernelPlan { persistent, ..KernelPlan::new(grid, 1, body) };
     Planned { is_whole: true, ..Planned::from(kernel) }
 }
@@ -322,10 +322,6 @@ impl Points<'_> {
         }
         Tree::Leaf(Leaf { nest: own.name.clone(), part, bind, masked: false, block: None, by: None })
     }
-}
-
-fn looped(kind: LoopKind, var: Sym, extent: i64, body: Vec<Tree>) -> Tree {
-    Tree::Loop { kind, axis: Axis { var, extent: Expr::int(extent) }, body }
 }
 
 fn unrolled(var: Sym, extent: i64, body: Vec<Tree>) -> Vec<Tree> {

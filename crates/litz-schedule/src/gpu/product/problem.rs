@@ -3,13 +3,14 @@
 use crate::axes::{merge_axes, order_axes};
 use crate::context::Cx;
 use crate::cost::{points, size};
+use crate::gpu::Apart;
 use crate::group::{Group, beside_axes};
 use crate::nest;
 use litz_analysis::Contraction;
 use litz_analysis::access::{Stride, accesses, bound_places, side_exprs, stride, substitute};
 use litz_analysis::contraction::Columns;
 use litz_ir::loops::{Axis, Inst, InstOp, Loops, Nest};
-use litz_ir::target::{Gpu, Instruction, Level, Target};
+use litz_ir::target::{Gpu, Instruction, Target};
 use litz_sym::{Expr, Sym};
 
 /// Points of each side of an instruction's tile, and of its sum, below which it would multiply zeros for the most part.
@@ -108,11 +109,9 @@ fn unit_of(loops: &Loops, nest: &Nest, columns: &Columns, gpu: &Gpu) -> Unit {
     let [left, right] = [lhs, rhs].map(|at| nest.body[at].op.element().map(|(buf, _)| loops.bufs[buf].dtype));
     let sums = nest.body.iter().filter(|inst| inst.op.is_reduction()).map(|inst| inst.ty.compute()).next();
     let depth = nest.reduced.iter().map(|axis| size(&loops.facts, axis.extent)).max().unwrap_or(1);
-    let fits = |by: &&Instruction| {
-        let is_of_warp = gpu.instruction(Level::Warp, by.dtype, by.shape()).is_some();
-        is_of_warp && !by.rounds && Some(by.dtype) == left && left == right && Some(by.sums) == sums
-    };
-    let mut found: Vec<&Instruction> = gpu.isa.instructions().iter().filter(fits).collect();
+    let types = left.filter(|_| left == right).zip(sums);
+    let mut found: Vec<&Instruction> =
+        types.into_iter().flat_map(|(dtype, sums)| gpu.of_warp(dtype, sums)).collect();
     // Of those that are no deeper than the sum, the one that does most.
     found.sort_by_key(|by| {
         (i64::from(by.depth) > depth, std::cmp::Reverse(by.shape().iter().product::<i64>()))
@@ -127,21 +126,7 @@ impl<'a> Problem<'a> {
         let (loops, facts) = (cx.loops, &cx.loops.facts);
         let (first, head) = (&group.members[0], nest(cx.loops, group.members[0].stmt));
         let name = |name: &str| beside_axes(loops, group, name);
-        // Each axis stays by itself: of the digits of tiles that go over several too little can be proved.
-        let variable = |(i, axis): (usize, &Axis)| match axis.extent.is_one() {
-            true => None,
-            false => Some((axis.var, Axis { var: name(&format!("g{i}")), extent: axis.extent })),
-        };
-        let named: Vec<(Sym, Axis)> = group.outer.iter().enumerate().filter_map(variable).collect();
-        let ones =
-            group.outer.iter().filter(|axis| axis.extent.is_one()).map(|axis| (axis.var, Expr::zero()));
-        let values: Vec<(Sym, Expr)> =
-            named.iter().map(|(var, axis)| (*var, Expr::sym(axis.var))).chain(ones).collect();
-        let is_plain = |value: Expr| value.as_int().is_some() || value.as_sym().is_some();
-        let mut bound = group.members.iter().flat_map(|member| &member.bind);
-        if !bound.all(|bind| is_plain(substitute(bind.1, &values))) {
-            return None;
-        }
+        let Apart { axes, values } = Apart::of(cx, group)?;
         // The axes of the nest that a shared axis counts.
         let counts = |axis: &Axis, own: &[Axis]| {
             own.iter().any(|own| {
@@ -150,7 +135,6 @@ impl<'a> Problem<'a> {
             })
         };
         let Contraction { m, n, lhs, rhs, .. } = &columns.contraction;
-        let axes: Vec<Axis> = named.iter().map(|named| named.1).collect();
         let is_side = |axis: &&Axis, own: &[Axis], other: &[Axis]| counts(axis, own) && !counts(axis, other);
         let column = axes
             .iter()
