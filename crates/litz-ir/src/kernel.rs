@@ -29,6 +29,7 @@
 //! whose elements are adjacent; any kernel has an equal one of that form.
 
 mod act;
+mod box_copy;
 mod fragment;
 mod lanes;
 mod product;
@@ -45,6 +46,7 @@ use litz_sym::{Expr, Facts, Rel, Sym};
 use std::collections::BTreeMap;
 
 pub use act::{Act, Op, Part, PartMut, Sync, Touch};
+pub use box_copy::{BoxCopy, BoxDim};
 pub use fragment::{Fragment, FragmentLoad, FragmentProduct, Operand, Rows};
 pub use lanes::LaneReduction;
 pub use product::{Dot, Element, Matrix, MatrixProduct};

@@ -4,8 +4,8 @@ use super::Pass;
 use litz_ir::Diag;
 use litz_ir::ids::{Id, Table};
 use litz_ir::kernel::{
-    Act, Dot, Element, Fragment, FragmentLoad, FragmentProduct, Kernel, LaneReduction, Matrix, MatrixProduct,
-    Mem, MemorySpace, PartMut, Stmt, Val, visit, visit_mut,
+    Act, BoxCopy, Dot, Element, Fragment, FragmentLoad, FragmentProduct, Kernel, LaneReduction, Matrix,
+    MatrixProduct, Mem, MemorySpace, PartMut, Stmt, Val, visit, visit_mut,
 };
 use litz_ir::target::Target;
 
@@ -84,6 +84,7 @@ fn sweep(stmts: &mut Vec<Stmt>, dead_mem: &dyn Fn(Mem) -> bool, used: &[bool]) -
             | Act::FragmentLoad(FragmentLoad { into: Fragment { mem, .. }, .. })
             | Act::FragmentProduct(FragmentProduct { sum: Fragment { mem, .. }, .. })
             | Act::Copy { to: Element { mem, .. }, .. }
+            | Act::BoxCopy(BoxCopy { to: mem, .. })
             | Act::Prefetch { mem, .. },
         ) => !dead_mem(*mem),
         Stmt::Act(Act::Lanes(LaneReduction { into, positions, .. })) => {

@@ -4,6 +4,7 @@
 //! a second backend inherits it, and the reference device runs what it says. A pass that has run changes nothing when it
 //! runs again.
 
+pub mod boxes;
 pub mod checked;
 pub mod clean;
 pub mod contract;
@@ -50,16 +51,26 @@ pub const PASSES: &[Pass] = &[
     reduce_lanes::PASS,
     interleave::PASS,
     sync::PASS,
+    boxes::PASS,
     fragments::PASS,
     checked::PASS,
 ];
 
 /// What realization ends with, in order: after it a kernel has no dead statements, flat memories and registers that have constant indices;
-/// one of a GPU copies what threads have side by side at once, and ahead of pipelined loops, with barriers between threads.
+/// one of a GPU copies what threads have side by side at once, and ahead of pipelined loops, with barriers between threads,
+/// and boxes where one of them copies.
 pub fn realization(target: &Target) -> &'static [Pass] {
     const COMMON: [Pass; 3] = [clean::PASS, flatten::PASS, demote::PASS];
-    const OF_GPU: [Pass; 7] =
-        [COMMON[0], COMMON[1], COMMON[2], copies::PASS, pipeline::PASS, handover::PASS, sync::PASS];
+    const OF_GPU: [Pass; 8] = [
+        COMMON[0],
+        COMMON[1],
+        COMMON[2],
+        copies::PASS,
+        pipeline::PASS,
+        handover::PASS,
+        sync::PASS,
+        boxes::PASS,
+    ];
     match target {
         Target::Cpu(_) => &COMMON,
         Target::Gpu(_) => &OF_GPU,

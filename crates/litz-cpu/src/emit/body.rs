@@ -48,7 +48,7 @@ impl Emitter<'_> {
             Stmt::Act(Act::Copy { count, from, along, to, is_async: false }) => {
                 self.copy_run(*count, from, *along, to)
             }
-            Stmt::Act(Act::Copy { is_async: true, .. }) => {
+            Stmt::Act(Act::Copy { is_async: true, .. } | Act::BoxCopy(_)) => {
                 Err(EmitError::unsupported("copies in the background"))
             }
             Stmt::Act(Act::Prefetch { mem, index, ahead, guard }) => {

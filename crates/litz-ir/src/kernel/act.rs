@@ -7,8 +7,8 @@
 use litz_sym::{Expr, Rel, Sym};
 
 use super::{
-    Dot, Element, Filling, Fragment, FragmentLoad, FragmentProduct, LaneReduction, Matrix, MatrixProduct,
-    Mem, Operand, Ring, Rows, Val, Warps,
+    BoxCopy, BoxDim, Dot, Element, Filling, Fragment, FragmentLoad, FragmentProduct, LaneReduction, Matrix,
+    MatrixProduct, Mem, Operand, Ring, Rows, Val, Warps,
 };
 use crate::dtype::Dtype;
 use crate::loops::Axis;
@@ -88,6 +88,8 @@ pub enum Act {
         /// touches what is written.
         is_async: bool,
     },
+    /// A box of elements, copied by one thread.
+    BoxCopy(BoxCopy),
     /// Orders what threads do.
     Sync(Sync),
     /// `prefetch m[index]` or `prefetch m[index] ahead 2048`, where all `guard`s hold: a hint that what is near the element,
@@ -360,6 +362,14 @@ macro_rules! each_part {
                 for (touch, element) in [(Touch::Load, from), (Touch::Store, to)] {
                     let Element { mem, index, guard } = element;
                     $f($Part::access(touch, mem, index, guard));
+                }
+            }
+            Act::BoxCopy(BoxCopy { from, origin, to, first, dims }) => {
+                $f($Part::always(Touch::Load, from, None, $one(origin)));
+                $f($Part::always(Touch::Store, to, None, $one(first)));
+                for BoxDim { count: _, step, range } in dims.$iter() {
+                    $f($Part::Expr(step));
+                    range.$iter().flatten().for_each(|bound| $f($Part::Expr(bound)));
                 }
             }
             Act::Sync(_) => {}

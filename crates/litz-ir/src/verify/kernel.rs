@@ -10,8 +10,8 @@ use crate::diag::Diags;
 use crate::dtype::{Dtype, Kind};
 use crate::ids::Id;
 use crate::kernel::{
-    Act, Blocks, Filling, Kernel, KernelLoopKind, LaneReduction, Loop, Mem, MemData, MemorySpace, Op, Ring,
-    RingData, Stmt, Sync, Val, Warps, visit,
+    Act, Blocks, BoxCopy, BoxDim, Filling, Kernel, KernelLoopKind, LaneReduction, Loop, Mem, MemData,
+    MemorySpace, Op, Ring, RingData, Stmt, Sync, Val, Warps, visit,
 };
 use crate::scalar::ReduceOp;
 use crate::target::{Gpu, Level, Team};
@@ -35,7 +35,7 @@ pub fn verify(kernel: &Kernel) -> Diags {
 /// Slugs: `symbol-name`, `empty-range`, `duplicate-symbol`, `undeclared-symbol`, `duplicate-name`, `negative-size`,
 /// `stride-rank`, `number`, `too-large`, `index-rank`, `param-space`, `symbolic-register`, `register-index`, `symbolic-unroll`, `zero-lanes`, `no-turns`, `no-square`, `zero-grain`,
 /// `unknown-memory`, `undefined-value`, `redefined-value`, `operand-count`, `type-mismatch`, `literal-type`,
-/// `store-to-read`, `atomic-store`, `level-order`, `divergent-barrier`, `wrong-election`, `wrong-turn`, `wrong-ring`, `wrong-layout`, `unknown-check`, `instruction-shape`, `wrong-fragment`, `flat-memory`, `empty-copy`.
+/// `store-to-read`, `atomic-store`, `level-order`, `divergent-barrier`, `wrong-election`, `wrong-turn`, `wrong-ring`, `wrong-layout`, `unknown-check`, `instruction-shape`, `wrong-fragment`, `flat-memory`, `empty-copy`, `wrong-box`.
 pub fn verify_form(kernel: &Kernel) -> Diags {
     let mut report = Report::default();
     for &sym in &kernel.sizes {
@@ -44,7 +44,8 @@ pub fn verify_form(kernel: &Kernel) -> Diags {
     let vals = vec![State::Undefined; kernel.vals.len()];
     let (around, rows) = (Vec::new(), TransposeLoops::default());
     let top = if kernel.blocks() == Blocks::One { Level::Block } else { Level::Grid };
-    let mut verifier = Verifier { report, kernel, vals, loops: HashMap::new(), around, top, rows };
+    let mut verifier =
+        Verifier { report, kernel, vals, loops: HashMap::new(), around, top, rows, is_filling: false };
     verifier.run();
     verifier.report.diags
 }
@@ -69,6 +70,8 @@ struct Verifier<'a> {
     top: Level,
     /// The same loops, as loads by rows see them.
     rows: TransposeLoops,
+    /// Whether the warps that fill a ring have acquired a buffer here, and not released it.
+    is_filling: bool,
 }
 
 impl Verifier<'_> {
@@ -269,8 +272,12 @@ impl Verifier<'_> {
                 self.report.check(self.kernel.rings.get(*ring).is_some(), "wrong-ring", message);
                 let message = format_args!("{sync}: what comes here is not all threads of a block");
                 self.report.check(self.is_block(), "wrong-ring", message);
-                if let Sync::Acquire { buffer, .. } = sync {
+                if let Sync::Acquire { buffer, filling, .. } = sync {
                     self.report.declare(*buffer);
+                    self.is_filling |= *filling == Filling::Empty;
+                }
+                if let Sync::Release { filling: Filling::Full, .. } = sync {
+                    self.is_filling = false;
                 }
             }
             Stmt::Act(Act::Sync(Sync::Cluster)) => {
@@ -307,6 +314,7 @@ impl Verifier<'_> {
                     self.flat(element.mem, &place);
                 }
             }
+            Stmt::Act(Act::BoxCopy(copy)) => self.box_copy(copy),
             Stmt::Act(Act::Prefetch { mem, index, ahead: _, guard }) => {
                 let place = format!("prefetch of `{}`", self.mem_name(*mem));
                 self.element(*mem, index, &place);
@@ -417,6 +425,39 @@ impl Verifier<'_> {
             let is_best = matches!(op, ReduceOp::Max | ReduceOp::Min) && !atomic;
             self.report.check(is_best, "type-mismatch", message);
         }
+    }
+
+    /// Checks that one thread that fills a ring has a box copied, which the hardware has dimensions for.
+    fn box_copy(&mut self, copy: &BoxCopy) {
+        let BoxCopy { from, origin, to, first, dims } = copy;
+        let place = format!("box to `{}`", self.mem_name(*to));
+        self.element(*from, &[*origin], &place);
+        self.writable(*to, &[*first], &place);
+        for mem in [*from, *to] {
+            self.flat(mem, &place);
+        }
+        let data = [from, to].map(|mem| self.kernel.mems.get(*mem));
+        self.report.same_type(data[0].map(|data| data.dtype), data[1].map(|data| data.dtype), &place);
+        for BoxDim { count, step, range } in dims {
+            let message =
+                format_args!("{place}: {count} elements along a dimension, not 1 to {}", BoxCopy::MOST);
+            self.report.check((1..=BoxCopy::MOST).contains(count), "wrong-box", message);
+            self.report.expr(*step, &place);
+            range.iter().flatten().for_each(|&bound| self.report.expr(bound, &place));
+        }
+        let message = format_args!("{place}: {} dimensions, not 1 to {}", dims.len(), BoxCopy::DIMS);
+        self.report.check((1..=BoxCopy::DIMS).contains(&dims.len()), "wrong-box", message);
+        let message = format_args!("{place}: the elements of its rows are apart");
+        self.report.check(dims.last().is_none_or(|dim| dim.step.is_one()), "wrong-box", message);
+        let is_between =
+            data.map(|data| data.map(|data| data.space == MemorySpace::Shared)) == [Some(false), Some(true)];
+        let message = format_args!("{place}: it is copied from global to shared memory");
+        self.report.check(is_between, "wrong-box", message);
+        let is_one = !self.around.iter().any(|level| matches!(level, Level::Thread | Level::Lane));
+        let message = format_args!("{place}: one thread has it copied, and this is a loop over threads");
+        self.report.check(is_one, "wrong-box", message);
+        let message = format_args!("{place}: no ring is filled here");
+        self.report.check(self.is_filling, "wrong-box", message);
     }
 
     /// Checks that an element that several combine with at once has one value, whoever comes first: sums and products of floats round.

@@ -181,6 +181,14 @@ impl Walk<'_> {
                     }
                     self.scopes.pop();
                 }
+                Stmt::Act(Act::BoxCopy(copy)) => {
+                    let axes = copy.axes();
+                    axes.iter().for_each(|&axis| self.enter_axis(axis));
+                    let (outside, guard) = copy.outside(&axes);
+                    self.access(copy.from, &[outside], &guard);
+                    self.access(copy.to, &[copy.inside(&axes)], &[]);
+                    self.scopes.truncate(self.scopes.len() - axes.len());
+                }
                 Stmt::Act(Act::Bind { sym, extent, .. }) => {
                     self.enter_axis(Axis { var: *sym, extent: *extent });
                 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use litz_ir::kernel::{
-    self, Act, Dot, Element, Fragment, Kernel, KernelLoopKind, LaneReduction, MatrixProduct, Mem,
+    self, Act, BoxCopy, Dot, Element, Fragment, Kernel, KernelLoopKind, LaneReduction, MatrixProduct, Mem,
     MemorySpace, Op, Ring, Rows, Stmt, Sync, Val,
 };
 use litz_ir::target::{Instruction, Level, Side};
@@ -270,10 +270,29 @@ impl Context<'_> {
                     waits: false,
                 }
             }
+            Stmt::Act(Act::BoxCopy(copy)) => self.box_copy(copy)?,
             Stmt::Act(Act::Prefetch { mem, index, ahead: _, guard }) => {
                 Node::Prefetch { index: self.place(*mem, index)?.index, guard: self.relations(guard)? }
             }
         })
+    }
+
+    /// The loops over the elements of a box.
+    fn box_copy(&mut self, copy: &BoxCopy) -> Result<Node, RunError> {
+        let axes = copy.axes();
+        let vars: Vec<usize> = axes.iter().map(|axis| self.define(axis.var)).collect();
+        let (outside, guard) = copy.outside(&axes);
+        let from = Operand { place: self.place(copy.from, &[outside])?, guard: self.relations(&guard)? };
+        let to = self.written(copy.to, &[copy.inside(&axes)])?;
+        if from.place.dtype != to.dtype {
+            return Err(self.bug(format!("box of {} to {}", from.place.dtype, to.dtype)));
+        }
+        let mut node = Node::Move { from, to, kept: Vec::new(), is_async: true };
+        for (axis, var) in axes.iter().zip(vars).rev() {
+            let extent = self.formula(axis.extent)?;
+            node = Node::Loop { var, lane: None, width: 1, extent, body: vec![node], waits: false };
+        }
+        Ok(node)
     }
 
     /// What the variable for the lane of a vector loop is.

@@ -5,9 +5,9 @@ use litz_sym::{Expr, Sym};
 use crate::diag::Diags;
 use crate::dtype::Dtype;
 use crate::kernel::{
-    Act, Dot, Element, Filling, Fragment, FragmentLoad, FragmentProduct, Kernel, KernelLoopKind,
-    LaneReduction, Loop, Matrix, MatrixProduct, Mem, MemData, MemorySpace, Op, Operand, Ring, RingData, Rows,
-    Stmt, Swizzle, Sync, Val, Warps,
+    Act, BoxCopy, BoxDim, Dot, Element, Filling, Fragment, FragmentLoad, FragmentProduct, Kernel,
+    KernelLoopKind, LaneReduction, Loop, Matrix, MatrixProduct, Mem, MemData, MemorySpace, Op, Operand, Ring,
+    RingData, Rows, Stmt, Swizzle, Sync, Val, Warps,
 };
 use crate::scalar::{ReduceOp, ScalarOp};
 use crate::target::{Instruction, Level, Side};
@@ -206,6 +206,7 @@ impl Reader {
             "bind" => self.bind(cx),
             // A memory of that name is followed by an index.
             "copy" if cx.second_is_number() || cx.second_is("async") => self.copy(cx),
+            "copy" if cx.second_is("box") => self.box_copy(cx),
             "commit" => {
                 cx.take();
                 Ok(Stmt::Act(Act::Sync(Sync::Commit)))
@@ -291,6 +292,28 @@ impl Reader {
         Ok(Stmt::Act(Act::Copy { count, from, along, to: self.guarded(cx)?, is_async }))
     }
 
+    /// `copy box x[64*k] to y[8192*b] of 128 step 4096 from 128*g below n, 64 step 1`.
+    fn box_copy(&mut self, cx: &mut Cursor) -> Result<Stmt> {
+        cx.take();
+        cx.take();
+        let (from, origin) = self.flat_element(cx)?;
+        cx.expect("to")?;
+        let (to, first) = self.flat_element(cx)?;
+        cx.expect("of")?;
+        let dims = cx.commas(|cx| {
+            let count = cx.integer()?;
+            cx.expect("step")?;
+            let step = cx.expr()?;
+            if !cx.eat("from") {
+                return Ok(BoxDim { count, step, range: None });
+            }
+            let first = cx.expr()?;
+            cx.expect("below")?;
+            Ok(BoxDim { count, step, range: Some([first, cx.expr()?]) })
+        })?;
+        Ok(Stmt::Act(Act::BoxCopy(BoxCopy { from, origin, to, first, dims })))
+    }
+
     /// `transposed along u`, or nothing.
     fn along(cx: &mut Cursor) -> Result<Option<Sym>> {
         if !cx.eat("transposed") {
@@ -364,6 +387,15 @@ impl Reader {
     /// `x[i, k]`.
     fn element(&self, cx: &mut Cursor) -> Result<(Mem, Vec<Expr>)> {
         Ok((self.mems.name(cx)?, cx.list("[", "]", Cursor::expr)?))
+    }
+
+    /// `x[i]`, of flat memory.
+    fn flat_element(&self, cx: &mut Cursor) -> Result<(Mem, Expr)> {
+        let mem = self.mems.name(cx)?;
+        cx.expect("[")?;
+        let at = cx.expr()?;
+        cx.expect("]")?;
+        Ok((mem, at))
     }
 
     /// `x[i]`, `x[i step 32]` with the distance between the rows of a matrix, or `x[i step 4, 2, 1]` with those in a fragment.

@@ -6,8 +6,8 @@ use litz_sym::Sym;
 
 use crate::ids::Id;
 use crate::kernel::{
-    Act, Dot, Element, Fragment, FragmentLoad, FragmentProduct, Kernel, KernelLoopKind, LaneReduction, Loop,
-    Matrix, MatrixProduct, Mem, Op, Operand, Rows, Stmt, Swizzle, Sync, Val, visit,
+    Act, BoxCopy, BoxDim, Dot, Element, Fragment, FragmentLoad, FragmentProduct, Kernel, KernelLoopKind,
+    LaneReduction, Loop, Matrix, MatrixProduct, Mem, Op, Operand, Rows, Stmt, Swizzle, Sync, Val, visit,
 };
 use crate::text::print::{
     Behind, Commas, Declaration, GridLine, Guards, Indent, Name, Quoted, Shape, Sigil, commas, write_guards,
@@ -203,6 +203,15 @@ impl<'a> Printer<'a> {
                 let (from, to) = (self.element(from), self.element(to));
                 let background = if *is_async { "async " } else { "" };
                 writeln!(f, "{indent}copy {background}{count} {from}{} to {to}", Along(*along))
+            }
+            Stmt::Act(Act::BoxCopy(BoxCopy { from, origin, to, first, dims })) => {
+                let (from, to) = (self.mem(*from), self.mem(*to));
+                write!(f, "{indent}copy box {from}[{origin}] to {to}[{first}] of ")?;
+                commas(f, dims, |f, BoxDim { count, step, range }| {
+                    write!(f, "{count} step {step}")?;
+                    range.map_or(Ok(()), |[first, end]| write!(f, " from {first} below {end}"))
+                })?;
+                f.write_str("\n")
             }
             Stmt::Act(Act::Prefetch { mem, index, ahead, guard }) => {
                 write!(f, "{indent}prefetch {}[{}]", self.mem(*mem), Commas(index))?;
