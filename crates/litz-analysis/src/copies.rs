@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use litz_ir::graph::TensorType;
 use litz_ir::loops::{Axis, Buf, BufData, BufKind, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::scalar::Scalar;
-use litz_ir::schedule::{KernelPlan, Local, Schedule, ScheduleStep};
+use litz_ir::schedule::{KernelPlan, LoadOf, Local, Schedule, ScheduleStep};
 use litz_sym::{Expr, Sym};
 
 /// The program with the copies that a schedule declares. One of a buffer that there is not, or under a name that is taken, is left out.
@@ -44,24 +44,32 @@ fn copy(local: &Local) -> Option<(&str, &str)> {
 
 /// A local buffer where it is declared.
 #[derive(Clone, Copy)]
-pub struct Held<D> {
+pub struct Held<'l, D> {
     /// The buffer.
     pub buf: Buf,
     /// The buffer that it is a copy of.
     pub of: Option<Buf>,
+    /// The load that alone reads that copy.
+    pub reader: Option<&'l LoadOf>,
     /// What the caller knows of it.
     pub declared: D,
 }
 
-/// The buffer that a leaf of `nest` reads where the nest names `buf`, and what is known of it if it is local: that of a copy
-/// where one is declared around. Of those `around`, the outermost come first.
-pub fn read_of<D>(nest: &Nest, mut buf: Buf, around: impl Iterator<Item = Held<D>>) -> (Buf, Option<D>) {
+/// The buffer that the load at position `at` of a leaf of `nest` reads where the nest names `buf`, and what is known of it if it is local:
+/// that of a copy where one is declared around. Of those `around`, the outermost come first.
+pub fn read_of<'l, D>(
+    nest: &Nest,
+    (at, mut buf): (usize, Buf),
+    around: impl Iterator<Item = Held<'l, D>>,
+) -> (Buf, Option<D>) {
+    let reads =
+        |held: &Held<'l, D>| held.reader.is_none_or(|load| load.nest == nest.name && load.at as usize == at);
     let own = nest.writes();
     let (mut found, mut is_made) = (None, false);
     for held in around {
         // What makes a copy reads no copies that are declared after it.
         is_made |= held.of.is_some() && own.contains(&held.buf);
-        if held.buf == buf || held.of == Some(buf) && !is_made {
+        if held.buf == buf || held.of == Some(buf) && !is_made && reads(&held) {
             (buf, found) = (held.buf, Some(held.declared));
         }
     }

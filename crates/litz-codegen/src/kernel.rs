@@ -78,7 +78,7 @@ pub fn build(loops: &Loops, names: &Names<'_>, plan: &KernelPlan, target: &Targe
 }
 
 /// A local buffer where it is declared; without memory where nothing stores to it.
-type Held = litz_analysis::copies::Held<Option<Rc<LocalMem>>>;
+type Held<'a> = litz_analysis::copies::Held<'a, Option<Rc<LocalMem>>>;
 
 struct Builder<'a> {
     loops: &'a Loops,
@@ -106,7 +106,7 @@ struct Env<'a> {
     /// its body.
     accumulators: Vec<(&'a str, Rc<[Accumulator]>)>,
     /// The local buffers that are declared around, outermost first.
-    locals: Vec<Held>,
+    locals: Vec<Held<'a>>,
     /// Facts about the variables of the loops.
     facts: Facts,
 }
@@ -175,7 +175,7 @@ impl<'a> Builder<'a> {
                 let is_store = matches!(inst.op, InstOp::Store { .. });
                 let is_local = match is_store {
                     true => around.iter().any(|held| held.buf == buf),
-                    false => read_of(nest, buf, around.iter().cloned()).1.is_some(),
+                    false => read_of(nest, (at, buf), around.iter().cloned()).1.is_some(),
                 };
                 // Another part of the nest touches it, where it is declared.
                 let is_elsewhere = local.contains(&*data.name) && !parts_of(nest)[at].contains(&leaf.part);
@@ -217,18 +217,19 @@ impl<'a> Builder<'a> {
     }
 
     /// The local buffer that a declaration holds, if it is one of a buffer.
-    fn held(&self, local: &Local) -> Result<Option<Held>, Diag> {
+    fn held<'l>(&self, local: &'l Local) -> Result<Option<Held<'l>>, Diag> {
         let Some(name) = local.buffer() else { return Ok(None) };
         let buf = |name: &str| {
             let buf = self.names.bufs.get(name).copied();
             buf.ok_or_else(|| self.error(format!("no buffer {name}")))
         };
         let declared = self.locals.get(&std::ptr::from_ref(local)).cloned();
-        Ok(Some(Held { buf: buf(name)?, of: local.copied().map(buf).transpose()?, declared }))
+        let (buf, of) = (buf(name)?, local.copied().map(buf).transpose()?);
+        Ok(Some(Held { buf, of, reader: local.reader(), declared }))
     }
 
     /// The local buffers that are declared around, outermost first.
-    fn held_around(&self, path: &Path<'_>) -> Result<Vec<Held>, Diag> {
+    fn held_around<'l>(&self, path: &Path<'l>) -> Result<Vec<Held<'l>>, Diag> {
         path.locals.iter().filter_map(|local| self.held(local).transpose()).collect()
     }
 

@@ -279,10 +279,21 @@ pub enum Holds {
         name: String,
         /// Name of the buffer, or of a copy that is declared around.
         of: String,
+        /// The load that alone reads it. All loads of the buffer do where there is none.
+        reader: Option<LoadOf>,
     },
     /// The running values of the reductions and scans of the nest of that name: one element for each of its outer points
     /// in the block, and for an arg-reduction the position of the best value beside it.
     Accumulator(String),
+}
+
+/// A load of a nest.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct LoadOf {
+    /// The nest.
+    pub nest: String,
+    /// Position of the load among its instructions.
+    pub at: u32,
 }
 
 impl Local {
@@ -298,6 +309,14 @@ impl Local {
     pub fn copied(&self) -> Option<&str> {
         match &self.holds {
             Holds::Copy { of, .. } => Some(of),
+            Holds::Buffer(_) | Holds::Accumulator(_) => None,
+        }
+    }
+
+    /// The load that alone reads the copy that it holds.
+    pub fn reader(&self) -> Option<&LoadOf> {
+        match &self.holds {
+            Holds::Copy { reader, .. } => reader.as_ref(),
             Holds::Buffer(_) | Holds::Accumulator(_) => None,
         }
     }
@@ -413,7 +432,10 @@ impl KernelPlan {
             Tree::Leaf(leaf) => nest(&mut leaf.nest),
             Tree::Local(local) => match &mut local.holds {
                 Holds::Buffer(name) => buf(name),
-                Holds::Copy { name, of } => [name, of].into_iter().for_each(&mut *buf),
+                Holds::Copy { name, of, reader } => {
+                    [name, of].into_iter().for_each(&mut *buf);
+                    reader.iter_mut().for_each(|load| nest(&mut load.nest));
+                }
                 Holds::Accumulator(name) => nest(name),
             },
             Tree::Loop { .. } | Tree::If { .. } => {}

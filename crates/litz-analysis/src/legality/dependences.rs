@@ -76,7 +76,7 @@ impl<'a> Verifier<'a> {
                     if let Some((buf, _)) = inst.op.element() {
                         // What is read of such a buffer is proved to be written.
                         let is_store = matches!(inst.op, InstOp::Store { .. });
-                        let held = || if is_store { buf } else { self.held(nest, place, buf).0 };
+                        let held = || if is_store { buf } else { self.held(nest, place, (at, buf)).0 };
                         if !self.recomputed.is_empty() && self.is_proved(held()) {
                             continue;
                         }

@@ -320,7 +320,7 @@ impl<'a> Verifier<'a> {
                     };
                     let declared = match matches!(inst.op, InstOp::Store { .. }) {
                         true => self.declared_around(place, buf),
-                        false => self.held(nest, place, buf).1,
+                        false => self.held(nest, place, (at, buf)).1,
                     };
                     if let Some(declared) = declared {
                         found.entry(declared.number).or_default().push([stmt, number, at]);

@@ -113,7 +113,7 @@ impl Verifier<'_> {
         if is_left == is_right {
             return Some("has neither rows nor columns alone");
         }
-        let local = self.held(nest, place, buf).1.map(|declared| self.locals[declared.number].0);
+        let local = self.held(nest, place, (load, buf)).1.map(|declared| self.locals[declared.number].0);
         let (space, layout) =
             local.map_or((LocalSpace::Global, Layout::Dense), |local| (local.space, local.layout));
         if space == LocalSpace::Register {
@@ -140,7 +140,7 @@ impl Verifier<'_> {
             };
             for place in places.iter().filter(is_one) {
                 let declared =
-                    operands(nest).into_iter().filter_map(|(_, buf)| self.held(nest, place, buf).1);
+                    operands(nest).into_iter().filter_map(|operand| self.held(nest, place, operand).1);
                 found.extend(declared.map(|declared| declared.number));
             }
         }
@@ -261,7 +261,7 @@ impl Verifier<'_> {
             return None;
         }
         let space = |number: usize| self.locals[number].0.space;
-        let (source, from) = self.held(nest, place, *buf);
+        let (source, from) = self.held(nest, place, (0, *buf));
         let to = self.declared_around(place, *target);
         let [from, to] = [from, to].map(|declared| declared.map(|declared| declared.number));
         let is_outside =

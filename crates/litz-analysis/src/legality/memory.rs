@@ -7,8 +7,8 @@ use litz_sym::{Expr, Rel};
 use super::problem::{Site, Within};
 use super::{Occurrence, Verifier};
 use crate::parts::parts_of;
-use litz_ir::loops::{Buf, BufKind, Stmt};
-use litz_ir::schedule::{Holds, Part, Pool, ScheduleStep};
+use litz_ir::loops::{Buf, BufKind, InstOp, Stmt};
+use litz_ir::schedule::{Holds, LoadOf, Part, Pool, ScheduleStep};
 
 /// A part of a pool.
 struct PoolRange<'a> {
@@ -31,7 +31,10 @@ impl Verifier<'_> {
                     Some(&buf) => self.local_uses(buf),
                     None => self.report.fail("unknown-buffer", format_args!("there is no buffer `{name}`")),
                 },
-                Holds::Copy { ref of, .. } => {
+                Holds::Copy { ref of, ref reader, .. } => {
+                    if let Some(load) = reader {
+                        self.reader(load, of);
+                    }
                     if let Some(copy) = self.copied(name, of) {
                         self.local_uses(copy);
                     }
@@ -48,6 +51,17 @@ impl Verifier<'_> {
             }
             self.note(Some(Site { step, within: Some(Within::Local(number)) }));
         }
+    }
+
+    /// What is to read a copy alone is a load of what is copied.
+    fn reader(&mut self, load: &LoadOf, of: &str) {
+        let body = self.stmts.get(&*load.nest).map(|&stmt| &self.loops.stmts[stmt]);
+        let is_load = body.into_iter().flat_map(Stmt::nests).any(|nest| {
+            let inst = nest.body.get(load.at as usize).map(|inst| &inst.op);
+            matches!(inst, Some(InstOp::Load { buf, .. }) if self.loops.bufs[*buf].name == of)
+        });
+        let message = format_args!("`{}` does not load `{of}` as %{}", load.nest, load.at);
+        self.report.check(is_load, "unknown-load", message);
     }
 
     /// Whatever touches a local buffer runs where a declaration of it is visible.

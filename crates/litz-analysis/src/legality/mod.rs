@@ -59,7 +59,7 @@ use proofs::Proofs;
 /// `missing-nest`, `missing-part`, `split-nest`, `unknown-axis`, `unbound-axis`, `axis-coverage`, `unmasked-point`, `repeated-leaf`,
 /// `statement-order`, `dependence`, `missing-accumulator`, `accumulator-scope`, `accumulator-point`, `merge-kind`, `merge-level`,
 /// `shared-reduction`, `region-order`, `load-order`,
-/// `unwritten-element`, `copied-buffer`, `unknown-buffer`, `local-escapes`, `local-scope`, `wrong-space`, `wrong-layout`, `placed-twice`, `pool-memory`, `pool-overflow`,
+/// `unwritten-element`, `copied-buffer`, `unknown-load`, `unknown-buffer`, `local-escapes`, `local-scope`, `wrong-space`, `wrong-layout`, `placed-twice`, `pool-memory`, `pool-overflow`,
 /// `shared-memory`, `reuse-escapes`, `reuse-type`, `reuse-life`, `reuse-points`, `stream`, `unordered-store`, `unordered-scan`,
 /// `block-store`, `block-coverage`, `pool-life`, `device`.
 pub fn verify(schedule: &Schedule, loops: &Loops) -> Diags {

@@ -104,7 +104,7 @@ impl<'a> Verifier<'a> {
         if !is_shared || !self.uses_of_buffer(number).iter().all(is_own) {
             return None;
         }
-        let (source, held) = self.held(nest, place, *buf);
+        let (source, held) = self.held(nest, place, (0, *buf));
         let stores_to = |source: Buf| {
             leaves.values().any(|(nest, place)| {
                 let is_same =

@@ -123,14 +123,21 @@ impl<'a> Verifier<'a> {
         made
     }
 
-    /// The buffer that a leaf of a nest loads from where the nest names `buf`, and the innermost declaration of it if it is local.
-    pub(super) fn held(&self, nest: &Nest, place: &Occurrence, buf: Buf) -> (Buf, Option<Declared>) {
+    /// The buffer that the load at position `at` of a leaf of a nest loads from where the nest names `buf`, and the innermost declaration of it
+    /// if it is local.
+    pub(super) fn held(
+        &self,
+        nest: &Nest,
+        place: &Occurrence,
+        (at, buf): (usize, Buf),
+    ) -> (Buf, Option<Declared>) {
         let around = place.visible.iter().filter_map(|&declared| {
             let local = self.locals[declared.number].0;
             let of = local.copied().and_then(|of| self.bufs.get(of).copied());
-            Some(copies::Held { buf: *self.bufs.get(local.buffer()?)?, of, declared })
+            let (buf, reader) = (*self.bufs.get(local.buffer()?)?, local.reader());
+            Some(copies::Held { buf, of, reader, declared })
         });
-        read_of(nest, buf, around)
+        read_of(nest, (at, buf), around)
     }
 
     /// Reports values of axes that may be below 0. Of a nest whose loops take each point once there are none.
@@ -169,7 +176,7 @@ impl<'a> Verifier<'a> {
             for place in places {
                 for (at, inst) in nest.body.iter().enumerate() {
                     let InstOp::Load { buf, .. } = &inst.op else { continue };
-                    let (held, Some(declared)) = self.held(nest, place, *buf) else { continue };
+                    let (held, Some(declared)) = self.held(nest, place, (at, *buf)) else { continue };
                     let writer = self.writer(held).filter(|writer| self.recomputed.contains(writer));
                     let Some(writer) = writer.filter(|_| parts[at].contains(&place.part)) else { continue };
                     let read = Read { nest, place, at, held, declared };

@@ -21,7 +21,7 @@ pub(super) struct Run<'a, 'e> {
     /// The accumulators of the nest in the innermost scope around.
     pub(super) accumulators: Rc<[Accumulator]>,
     /// The local buffers that are declared around, outermost first.
-    pub(super) locals: &'e [Held],
+    pub(super) locals: &'e [Held<'a>],
     pub(super) facts: &'e Facts,
     /// The loops around that are over levels of the machine.
     levels: Vec<Axis>,
@@ -126,7 +126,7 @@ impl<'a> Builder<'a> {
             let value = self.instruction(i, run, line)?;
             let at = loops::Val(i as u32);
             run.values.insert(at, value);
-            let zeros = self.zeros_of(&run.nest.body[i].op, run);
+            let zeros = self.zeros_of(i, run);
             if !zeros.is_empty() {
                 run.zeros.insert(at, zeros);
             }
@@ -171,13 +171,14 @@ impl<'a> Builder<'a> {
     }
 
     /// Guards without which a value is zero: of elements of copies that hold zeros, and of products of two such.
-    fn zeros_of(&self, op: &InstOp, run: &Run<'a, '_>) -> Vec<Rel> {
+    fn zeros_of(&self, at: usize, run: &Run<'a, '_>) -> Vec<Rel> {
+        let op = &run.nest.body[at].op;
         if run.guard.is_empty() {
             return Vec::new();
         }
         let of = |value: &loops::Val| run.zeros.get(value).map_or(&[][..], Vec::as_slice);
         if let InstOp::Load { buf, index, .. } = op {
-            let (buf, _) = read_of(run.nest, *buf, run.locals.iter().cloned());
+            let (buf, _) = read_of(run.nest, (at, *buf), run.locals.iter().cloned());
             return self.zeros(buf, index, run);
         }
         if let InstOp::Cast(value) = op {
@@ -218,7 +219,7 @@ impl<'a> Builder<'a> {
         let ty = inst.ty.compute();
         let value = match &inst.op {
             InstOp::Load { buf, index, guard, other } => {
-                return self.load((*buf, index), guard, *other, ty, run, line);
+                return self.load((i, *buf, index), guard, *other, ty, run, line);
             }
             InstOp::Const(s) => self.define(ty, Op::Const(*s), line),
             InstOp::Index(e) => self.define(ty, Op::Index(run.expr(*e)), line),
@@ -305,17 +306,17 @@ impl<'a> Builder<'a> {
         Ok(value)
     }
 
-    /// An element: the value just stored to it, or what memory holds.
+    /// An element that the instruction at a position loads: the value just stored to it, or what memory holds.
     fn load(
         &mut self,
-        (buf, index): (Buf, &[Expr]),
+        (at, buf, index): (usize, Buf, &[Expr]),
         guard: &[Rel],
         other: Scalar,
         ty: Dtype,
         run: &Run<'a, '_>,
         line: &mut StraightLine,
     ) -> Result<Val, Diag> {
-        let (buf, _) = read_of(run.nest, buf, run.locals.iter().cloned());
+        let (buf, _) = read_of(run.nest, (at, buf), run.locals.iter().cloned());
         if guard.is_empty()
             && run.guard.is_empty()
             && line.stored.keys().any(|stored| stored.0 == buf)

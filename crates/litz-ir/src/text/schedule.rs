@@ -5,8 +5,8 @@ use std::fmt::{self, Display, Formatter};
 use crate::diag::Diags;
 use crate::loops::Axis;
 use crate::schedule::{
-    Block, Holds, KernelPlan, Layout, Leaf, Local, LocalSpace, LoopKind, Means, Part, Pool, Reuse, Schedule,
-    ScheduleStep, Tree,
+    Block, Holds, KernelPlan, Layout, Leaf, LoadOf, Local, LocalSpace, LoopKind, Means, Part, Pool, Reuse,
+    Schedule, ScheduleStep, Tree,
 };
 use crate::target::{Instruction, Level};
 use crate::text::cursor::{Cursor, Result, parse_whole};
@@ -172,7 +172,12 @@ impl Display for Local {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
         match &self.holds {
             Holds::Buffer(buf) => write!(f, "{} {}", self.space.name(), Name(buf))?,
-            Holds::Copy { name, of } => write!(f, "{} {} = {}", self.space.name(), Name(name), Name(of))?,
+            Holds::Copy { name, of, reader } => {
+                write!(f, "{} {} = {}", self.space.name(), Name(name), Name(of))?;
+                if let Some(LoadOf { nest, at }) = reader {
+                    write!(f, " for %{at} of {}", Name(nest))?;
+                }
+            }
             Holds::Accumulator(nest) => write!(f, "{} accumulator of {}", self.space.name(), Name(nest))?,
         }
         match self.layout {
@@ -359,6 +364,15 @@ fn tree(cx: &mut Cursor, at: &mut Positions) -> Result<Tree> {
     Ok(loops.fold(innermost, |inner, (axis, kind)| Tree::Loop { kind, axis, body: vec![inner] }))
 }
 
+/// `for %2 of scores`: the load at that position among the instructions of a nest.
+fn load_of(cx: &mut Cursor) -> Result<LoadOf> {
+    cx.expect("for")?;
+    let unknown = cx.expected("the number of a load, such as `%2`");
+    let at = cx.value_name()?.parse().map_err(|_| unknown)?;
+    cx.expect("of")?;
+    Ok(LoadOf { nest: cx.name("a nest name")?, at })
+}
+
 /// What is behind the name of a space.
 fn local(cx: &mut Cursor, space: LocalSpace) -> Result<Local> {
     let is_accumulator = cx.is("accumulator") && cx.second_is("of");
@@ -368,7 +382,15 @@ fn local(cx: &mut Cursor, space: LocalSpace) -> Result<Local> {
         Holds::Accumulator(cx.name("a nest name")?)
     } else {
         let name = cx.name("a buffer name")?;
-        if cx.eat("=") { Holds::Copy { name, of: cx.name("a buffer name")? } } else { Holds::Buffer(name) }
+        if cx.eat("=") {
+            let of = cx.name("a buffer name")?;
+            // A loop may follow, too.
+            let has_reader = cx.is("for") && cx.second_kind() == TokenKind::Value;
+            let reader = if has_reader { Some(load_of(cx)?) } else { None };
+            Holds::Copy { name, of, reader }
+        } else {
+            Holds::Buffer(name)
+        }
     };
     let layout = match cx.peek_text() {
         "padded" if cx.second_is_number() => Some(Layout::Padded as fn(u32) -> Layout),

@@ -5,8 +5,8 @@
 use crate::axes::fresh;
 use crate::context::Cx;
 use litz_analysis::access::substitute;
-use litz_ir::loops::{Axis, Buf, BufKind, InstOp, Stmt};
-use litz_ir::schedule::{Holds, Layout, Leaf, Local, LocalSpace, LoopKind, Part, Tree};
+use litz_ir::loops::{Axis, Buf, BufKind, InstOp, Loops, Nest, Stmt};
+use litz_ir::schedule::{Holds, Layout, Leaf, LoadOf, Local, LocalSpace, LoopKind, Part, Tree};
 use litz_ir::target::{Gpu, Level};
 use litz_sym::{Expr, Facts, Sym};
 
@@ -19,6 +19,8 @@ pub struct Staged {
     pub buf: Buf,
     /// Name of the copy.
     name: String,
+    /// The load that alone reads it.
+    reader: Option<LoadOf>,
     /// The element, in terms of the kernel's axes.
     pub index: Vec<Expr>,
     /// The axes that dimensions go along.
@@ -65,12 +67,14 @@ impl Staged {
         if along[0] == along[1] {
             return None;
         }
-        let is_taken = |name: Sym| {
-            loops.bufs.iter().any(|(_, data)| data.name == name.name())
-                || loops.stmts.iter().any(|stmt| stmt.name() == name.name())
-        };
-        let name = fresh(&format!("{}_tile", loops.bufs[buf].name), is_taken).name().to_owned();
-        Some(Staged { buf, name, index, axes, along })
+        let name = name_beside(loops, &format!("{}_tile", loops.bufs[buf].name));
+        Some(Staged { buf, name, reader: None, index, axes, along })
+    }
+
+    /// The part of a buffer that one of several loads reads, which is of another part than those of others: the one of that number.
+    pub fn for_load(self, cx: &Cx<'_>, nest: &Nest, at: usize, number: usize) -> Staged {
+        let name = name_beside(cx.loops, &format!("{}_tile{number}", cx.loops.bufs[self.buf].name));
+        Staged { name, reader: Some(LoadOf { nest: nest.name.clone(), at: at as u32 }), ..self }
     }
 
     /// Whether the axis of that number counts the elements of its dimension from the first one on.
@@ -82,7 +86,8 @@ impl Staged {
     /// below each other are in different banks.
     pub fn local(&self, cx: &Cx<'_>, unit: u32, points: [i64; 2]) -> Tree {
         let data = &cx.loops.bufs[self.buf];
-        let holds = Holds::Copy { name: self.name.clone(), of: data.name.clone() };
+        let holds =
+            Holds::Copy { name: self.name.clone(), of: data.name.clone(), reader: self.reader.clone() };
         // Rows are those of the last dimension.
         let last = data.sizes.len().saturating_sub(1);
         let row = self.along.iter().position(|&dim| dim == last).map_or(1, |at| points[at]);
@@ -148,4 +153,13 @@ impl Staged {
         around(LoopKind::Level(Level::Thread.into()), t, threads);
         body.remove(0)
     }
+}
+
+/// `name`, or where a buffer or a statement has it, one like it that none has.
+fn name_beside(loops: &Loops, name: &str) -> String {
+    let is_taken = |name: Sym| {
+        loops.bufs.iter().any(|(_, data)| data.name == name.name())
+            || loops.stmts.iter().any(|stmt| stmt.name() == name.name())
+    };
+    fresh(name, is_taken).name().to_owned()
 }

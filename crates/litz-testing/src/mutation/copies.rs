@@ -1,7 +1,7 @@
 //! Lets a leaf read a copy of a buffer: of all of it, or of what the leaf reads in the loops below.
 
 use litz_ir::loops::{Axis, Loops, Nest, Stmt};
-use litz_ir::schedule::{Holds, Layout, Leaf, Local, LocalSpace, LoopKind, Part, Schedule, Tree};
+use litz_ir::schedule::{Holds, Layout, Leaf, LoadOf, Local, LocalSpace, LoopKind, Part, Schedule, Tree};
 use litz_sym::{Expr, Sym};
 
 use super::tree::{TreePath, is_leaf, list_mut, pick, trees};
@@ -12,11 +12,11 @@ pub(super) fn copy_buffer(schedule: &mut Schedule, loops: &Loops, choices: &mut 
     let ((step, path), at) = pick(choices, &trees(schedule, is_leaf))?;
     let Tree::Leaf(leaf) = list_mut(schedule, &(step, path.clone()))?.get(at)?.clone() else { return None };
     let nest = flat.stmts.iter().flat_map(Stmt::nests).find(|nest| nest.name == leaf.nest)?;
-    let loads = nest.body.iter().filter_map(|inst| match inst.op.element() {
-        Some((buf, index)) if !nest.writes().contains(&buf) => Some((buf, index.to_vec())),
+    let loads = nest.body.iter().enumerate().filter_map(|(load, inst)| match inst.op.element() {
+        Some((buf, index)) if !nest.writes().contains(&buf) => Some((load, buf, index.to_vec())),
         _ => None,
     });
-    let (buf, index) = pick(choices, &loads.collect::<Vec<_>>())?;
+    let (load, buf, index) = pick(choices, &loads.collect::<Vec<_>>())?;
     let data = &flat.bufs[buf];
     // The innermost block that is the likeliest to be large enough comes first.
     let depth = path.len().saturating_sub(choices.below(path.len() + 1));
@@ -46,7 +46,8 @@ pub(super) fn copy_buffer(schedule: &mut Schedule, loops: &Loops, choices: &mut 
     let around = |body, axis| Tree::Loop { kind: LoopKind::For, axis, body: vec![body] };
     let copy = axes.into_iter().rev().fold(Tree::Leaf(copy), around);
     let list = list_mut(schedule, &place)?;
-    let holds = Holds::Copy { name, of: data.name.clone() };
+    let load = LoadOf { nest: nest.name.clone(), at: load as u32 };
+    let holds = Holds::Copy { name, of: data.name.clone(), reader: choices.once_in(3).then_some(load) };
     let local = Local { holds, space: LocalSpace::Scratch, layout: Layout::Dense };
     // Most of the time right before it is read, and made where it is declared.
     let before = path.get(depth).map_or(at, |step| step.0).min(list.len());

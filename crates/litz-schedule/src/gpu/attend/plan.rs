@@ -113,7 +113,15 @@ impl Tiles<'_> {
         let problem = self.problem;
         let cx = problem.cx;
         let mut found = [Vec::new(), Vec::new()];
-        let mut taken = Vec::new();
+        // Of a buffer that several operands are of each has a copy of its part.
+        let mut loads: Vec<Buf> = Vec::new();
+        for task in &problem.parts[1] {
+            if let Kind::Product { operands, .. } = task.kind {
+                let of_load = |load: usize| task.nest.body[load].op.element().map(|element| element.0);
+                loads.extend(operands.into_iter().filter_map(of_load));
+            }
+        }
+        let mut number = 0;
         for task in &problem.parts[1] {
             let Kind::Product { columns, depth, operands, .. } = task.kind else { continue };
             let facts = task.nest.facts(&cx.loops.facts);
@@ -121,8 +129,7 @@ impl Tiles<'_> {
                 let InstOp::Load { buf, index, guard, .. } = &task.nest.body[load].op else { continue };
                 let is_inside =
                     problem.tasks().any(|task| cx.deps.stmts[task.member.stmt].writes.contains(buf));
-                // One name stands for one copy.
-                if is_inside || taken.contains(buf) {
+                if is_inside {
                     continue;
                 }
                 let bind =
@@ -135,7 +142,11 @@ impl Tiles<'_> {
                     0 => [problem.warps * ROWS, depth_points],
                     _ => [columns.padded(), depth_points],
                 };
-                let Some(staged) = Staged::of(cx, *buf, index, [along, depth]) else { continue };
+                let Some(mut staged) = Staged::of(cx, *buf, index, [along, depth]) else { continue };
+                if loads.iter().filter(|other| *other == buf).count() > 1 {
+                    staged = staged.for_load(cx, task.nest, load, number);
+                    number += 1;
+                }
                 // Beyond the end of an axis that begins elsewhere there are elements of something else.
                 let is_padded = |at: usize| {
                     let axis = [along, depth][at];
@@ -145,7 +156,6 @@ impl Tiles<'_> {
                 else {
                     continue;
                 };
-                taken.push(*buf);
                 let bytes = vector * cx.loops.bufs[*buf].dtype.size() as i64;
                 let starts = [if side == 0 { self.start } else { Expr::zero() }, Expr::zero()];
                 let operand = Operand {

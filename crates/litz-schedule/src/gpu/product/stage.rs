@@ -25,13 +25,16 @@ impl Operand {
     pub fn of(problem: &Problem<'_>) -> Vec<Operand> {
         let loads =
             problem.operands.map(|load| problem.head.body[load].op.element().map(|element| element.0));
-        // Both would read the one copy of a buffer that both are of.
-        if loads[0] == loads[1] {
-            return Vec::new();
-        }
-        let staged = problem.operands.into_iter().filter_map(|load| {
+        // Of one buffer that both are of each has a copy of its part.
+        let is_both = loads[0] == loads[1];
+        let staged = problem.operands.into_iter().enumerate().filter_map(|(number, load)| {
             let InstOp::Load { buf, index, guard, .. } = &problem.head.body[load].op else { return None };
-            guard.is_empty().then(|| operand(problem, *buf, index)).flatten()
+            let operand = guard.is_empty().then(|| operand(problem, *buf, index)).flatten()?;
+            let staged = match is_both {
+                true => operand.staged.for_load(problem.cx, problem.head, load, number),
+                false => operand.staged,
+            };
+            Some(Operand { staged, ..operand })
         });
         staged.collect()
     }
