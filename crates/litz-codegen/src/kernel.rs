@@ -243,7 +243,7 @@ impl<'a> Builder<'a> {
         self.kernel.vals.push(ty)
     }
 
-    /// Keeps the ranges of the size symbols the kernel mentions, in name order.
+    /// Keeps the ranges and divisors of the size symbols the kernel mentions, in name order.
     fn finish_facts(&mut self) {
         let mut sizes = Vec::new();
         each_expr(&self.kernel, &mut |e| {
@@ -258,6 +258,7 @@ impl<'a> Builder<'a> {
         self.kernel.facts = Facts::new();
         for &s in &sizes {
             self.kernel.facts.declare(s, self.loops.facts.range_of(s), self.loops.facts.hint(Expr::sym(s)));
+            self.kernel.facts.declare_divisor(s, self.loops.facts.divisor_of(s));
         }
         self.kernel.sizes = sizes;
     }

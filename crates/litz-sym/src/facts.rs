@@ -525,7 +525,9 @@ impl Facts {
             let rest = [e - x, e + x].into_iter().find(is_multiple)?;
             Some((divisor, rest.constant()))
         };
-        let tightened = self.known.multiples.iter().find_map(constant);
+        let stated = self.known.multiples.iter().find_map(constant);
+        let structural = (self.greatest_divisor(e - e.constant()), e.constant());
+        let tightened = stated.or(Some(structural).filter(|found| found.0 > 1));
         tightened.map_or(e, |(d, k)| e - k - floor_divide(k.saturating_neg(), d).saturating_mul(d))
     }
 

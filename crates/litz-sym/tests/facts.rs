@@ -355,3 +355,12 @@ fn a_quotient_of_what_conditions_bound() {
         assert_eq!(facts.proves(&rel(question)), is_true, "{question}");
     }
 }
+
+/// `4*k < s2` for a multiple s2 of 8 leaves room for four elements, and for no more.
+#[test]
+fn a_guard_between_multiples_is_tightened_to_one() {
+    let mut facts = facts();
+    facts.declare_index(Sym::new("k"), read("1000"));
+    assert!(facts.assume(rel("4*k < s2")));
+    check(&facts, &[("4*k + 3 < s2", Known::Yes), ("4*k + 4 < s2", Known::Unknown)]);
+}
