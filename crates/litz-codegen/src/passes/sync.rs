@@ -4,7 +4,8 @@
 //! one thread's store meets another's access, and nowhere else. So accesses are gathered since the last barrier, and
 //! the next one is put ahead of the first statement that conflicts with them. The end of a sequential loop is
 //! followed by its beginning. An access at the index of a store, by the same thread, needs none: what no two threads store
-//! to belongs to the one that does. It does if it makes that store, too: where all holds that the store asks for.
+//! to belongs to the one that does. It does if it makes that store, too: where all holds that the store asks for. Nor do two accesses
+//! where the element says which thread touches it: see [`Digit`]. Of a warp or warpgroup the first thread stores, and all load.
 //!
 //! Several blocks of a grid point meet as a cluster does, or once, where the last one is elected: see [`Blocks`].
 //!
@@ -20,8 +21,9 @@ use litz_ir::kernel::{
     Act, Blocks, Filling, Kernel, KernelLoopKind, Loop, Mem, MemorySpace, Op, Ring, RingData, Stmt, Sync,
     Warps, visit,
 };
+use litz_ir::loops::Axis;
 use litz_ir::target::{Gpu, Level, Target, Team};
-use litz_sym::{Expr, Rel, Sym};
+use litz_sym::{Expr, Facts, Rel, Sym};
 use std::collections::HashSet;
 
 /// The pass.
@@ -33,7 +35,7 @@ fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
     }
     let shared: Vec<Mem> =
         kernel.mems.iter().filter(|(_, data)| data.space.is_shared()).map(|mem| mem.0).collect();
-    let fixed = kernel.sizes.iter().copied().chain(kernel.grid.iter().map(|axis| axis.var)).collect();
+    let fixed = kernel.facts.symbols().chain(kernel.grid.iter().map(|axis| axis.var)).collect();
     let is_blocks_own = |mem: &Mem| kernel.mems[*mem].space == MemorySpace::Shared;
     let between = shared.iter().copied().filter(|mem| !is_blocks_own(mem)).collect();
     let mut buffers = HashSet::new();
@@ -47,7 +49,8 @@ fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
     let warps = if buffers.is_empty() { None } else { Warps::that_run(&kernel.body, &is_act) };
     let behind = written_behind(&kernel.body, &buffers);
     let rings = kernel.rings.clone();
-    let barriers = Barriers { shared, between, fixed, behind, buffers, rings, warps };
+    let barriers =
+        Barriers { facts: kernel.facts.clone(), shared, between, fixed, behind, buffers, rings, warps };
     let top = match kernel.blocks() {
         Blocks::One => Sync::Barrier(Level::Block),
         Blocks::Cluster => Sync::Cluster,
@@ -87,7 +90,10 @@ fn without_barriers(mut stmts: Vec<Stmt>) -> Vec<Stmt> {
 #[derive(Clone)]
 struct Access {
     mem: Mem,
+    /// The first element.
     index: Vec<Expr>,
+    /// How many elements follow each other that it accesses. None where they do not, or may not.
+    width: Option<i64>,
     is_store: bool,
     /// A combining store, which others may do at once.
     is_atomic: bool,
@@ -97,6 +103,8 @@ struct Access {
     is_all_stores: bool,
     /// The loops over levels around it, within the statement.
     threads: Vec<(Team, Sym)>,
+    /// All loops around, within the statement.
+    axes: Vec<Axis>,
     /// What holds where it happens. None where that is not known.
     conds: Option<Vec<Rel>>,
     /// The warps of a block that make it. None where any may.
@@ -116,10 +124,26 @@ struct Meeting {
     released: Option<(Ring, Filling)>,
 }
 
+/// The number of a thread, as a digit of the elements that it accesses: these are `known + step*thread + low` and a multiple of `modulus`,
+/// where `low` is below `step`, and multiples of sizes that the rest is below. Threads that access one element by two such digits are one,
+/// where sizes, steps and what is known are the same and both digits fit below a modulus of both.
+struct Digit {
+    /// In the order in which the multiples are left out.
+    sizes: Vec<Sym>,
+    /// What has one value at all accesses.
+    known: Expr,
+    step: i64,
+    /// What `step*thread + low` is below.
+    end: i64,
+    /// 0 where there is nothing above the digit.
+    modulus: i64,
+}
+
 /// What is around a statement.
 #[derive(Clone)]
 struct Around {
     threads: Vec<(Team, Sym)>,
+    axes: Vec<Axis>,
     conds: Option<Vec<Rel>>,
     warps: Option<Warps>,
 }
@@ -127,15 +151,17 @@ struct Around {
 impl Access {
     /// A store by no thread in particular.
     fn of_unknown(mem: Mem) -> Access {
-        let (index, threads) = (Vec::new(), Vec::new());
+        let (index, threads, axes) = (Vec::new(), Vec::new(), Vec::new());
         Access {
             mem,
             index,
+            width: None,
             is_store: true,
             is_atomic: false,
             is_behind: false,
             is_all_stores: false,
             threads,
+            axes,
             conds: None,
             warps: None,
             met: Vec::new(),
@@ -184,11 +210,13 @@ fn is_in_ring(index: &[Expr], buffers: &HashSet<Sym>) -> bool {
     index.iter().flat_map(|at| at.syms()).any(|sym| buffers.contains(&sym))
 }
 
+#[derive(Clone)]
 struct Barriers {
+    facts: Facts,
     shared: Vec<Mem>,
     /// Those that several blocks see.
     between: Vec<Mem>,
-    /// Symbols that have one value in all of a kernel.
+    /// Symbols that have one value in all that runs between barriers: in all of a kernel, or in an iteration of a loop over a level around.
     fixed: HashSet<Sym>,
     /// The memories that copies in the background write: as far as others can see, when their thread has waited for them.
     behind: Vec<Mem>,
@@ -238,7 +266,9 @@ impl Barriers {
                         if *kind == KernelLoopKind::Chain {
                             self.take_turns(*var, &mut inner);
                         }
-                        *body = self.block(inner, Sync::Barrier(level), Vec::new()).0;
+                        let mut of_iteration = self.clone();
+                        of_iteration.fixed.insert(*var);
+                        *body = of_iteration.block(inner, Sync::Barrier(level), Vec::new()).0;
                     }
                     if let Stmt::Act(Act::Sync(sync)) = stmt {
                         self.synced(sync, &mut flow);
@@ -309,9 +339,11 @@ impl Barriers {
         let repeat = |before: Vec<Access>| {
             let (mut body, mut inside) = self.block(body.clone(), meeting, before);
             // Behind the end of an iteration is the beginning of the next.
-            let head = std::mem::take(&mut inside.head);
-            body.extend(self.meetings_before(&head, meeting, &mut inside));
-            inside.head = head;
+            if inner.extent.as_int().is_none_or(|extent| extent > 1) {
+                let head = std::mem::take(&mut inside.head);
+                body.extend(self.meetings_before(&head, meeting, &mut inside));
+                inside.head = head;
+            }
             (body, inside)
         };
         let (mut body, mut inside) = repeat(flow.pending.clone());
@@ -362,7 +394,7 @@ impl Barriers {
         stmts: impl IntoIterator<Item = &'s Stmt>,
         threads: Vec<(Team, Sym)>,
     ) -> Vec<Access> {
-        let around = Around { threads, conds: Some(Vec::new()), warps: None };
+        let around = Around { threads, axes: Vec::new(), conds: Some(Vec::new()), warps: None };
         let mut found = Vec::new();
         stmts.into_iter().for_each(|stmt| self.gather(stmt, &around, &mut found));
         found
@@ -376,17 +408,22 @@ impl Barriers {
         let is_seen =
             |mem: Mem, index: &[Expr]| self.shared.contains(&mem) && !is_in_ring(index, &self.buffers);
         for ((mem, index), is_store) in own.filter(|((mem, index), _)| is_seen(*mem, index)) {
-            let Around { threads, conds, warps } = around.clone().where_all(guards(stmt, is_store));
+            let Around { threads, axes, conds, warps } = around.clone().where_all(guards(stmt, is_store));
+            let width = width(stmt, is_store);
+            // Copies count runs.
+            let index = index.iter().map(|&at| at * width.unwrap_or(1)).collect();
             let is_behind = is_store && matches!(stmt, Stmt::Act(Act::Copy { is_async: true, .. }));
             let is_all_stores = is_store && threads.is_empty();
             found.push(Access {
                 mem,
-                index: index.to_vec(),
+                index,
+                width,
                 is_store,
                 is_atomic,
                 is_behind,
                 is_all_stores,
                 threads,
+                axes,
                 conds,
                 warps,
                 met: Vec::new(),
@@ -404,6 +441,7 @@ impl Barriers {
                 {
                     around.warps = Warps::of(inner);
                 }
+                around.axes.push(Axis { var: *var, extent: *extent });
                 if let Some(team) = kind.team() {
                     around.threads.push((team, *var));
                     around = around.where_all(&[Rel::lt(Expr::sym(*var), *extent)]);
@@ -463,12 +501,20 @@ impl Barriers {
         let is_alike = |((a, _), (b, _)): (&(Team, Sym), &(Team, Sym))| a == b;
         let threads = one.threads.iter().zip(&other.threads);
         // Of threads that run an iteration together the first one stores, but all load.
+        let is_alone = |(team, _): &(Team, Sym)| !team.level.has_threads();
+        let is_one = one.is_store && other.is_store || one.threads.last().is_some_and(is_alone);
         if one.threads.is_empty()
             || one.threads.iter().any(|(team, _)| team.each > 1)
             || one.threads.len() != other.threads.len()
             || !threads.clone().all(is_alike)
+            || one.width.is_none()
+            || other.width.is_none()
+            || !is_one
         {
             return false;
+        }
+        if self.is_told_by_element(one, other) {
+            return true;
         }
         let renamed =
             |sym: Sym| threads.clone().find(|(_, theirs)| theirs.1 == sym).map(|(own, _)| Expr::sym(own.1));
@@ -488,12 +534,90 @@ impl Barriers {
             store.is_store && !store.is_atomic && asked.iter().all(is_met)
         };
         let is_owned = is_owner(&sides[0], &sides[1].1) || is_owner(&sides[1], &sides[0].1);
-        // No two threads store to one element between barriers. So where the index of a store mentions the variables of all
+        // No two threads store to one element between barriers. So where as many elements are accessed and the index of a store mentions the variables of all
         // threads, an equal index at the other access is that of the same thread.
         is_owned
+            && one.width == other.width
             && one.index.iter().zip(&other.index).all(|(&a, b)| a == b.subst(&renamed))
             && one.index.iter().flat_map(|at| at.syms()).all(is_known)
             && one.threads.iter().all(|thread| one.index.iter().any(|at| at.has_sym(thread.1)))
+    }
+
+    /// Whether an element says which thread accesses it, the same one for both.
+    fn is_told_by_element(&self, one: &Access, other: &Access) -> bool {
+        let (Some(one), Some(other)) = (self.digit(one), self.digit(other)) else { return false };
+        let modulus = gcd(one.modulus, other.modulus);
+        one.sizes == other.sizes
+            && one.known == other.known
+            && one.step == other.step
+            && (modulus == 0 || one.end.max(other.end) <= modulus)
+    }
+
+    /// The number of the thread in the elements of an access.
+    fn digit(&self, access: &Access) -> Option<Digit> {
+        let (&[index], &[(_, thread)]) = (&access.index[..], &access.threads[..]) else { return None };
+        let mut facts = self.facts.clone();
+        access.axes.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
+        let width = access.width?;
+        let (rest, sizes) = self.below_sizes(access, &facts, index, width);
+        let (step, rest) = rest.linear(thread)?;
+        let step = step.as_int().filter(|&step| step > 0)?;
+        let end = step.checked_mul(facts.range_of(thread).hi.checked_add(1)?)?;
+        let (mut known, mut low, mut modulus) = (Expr::int(rest.constant()), Expr::zero(), 0);
+        for (coefficient, monomial) in rest.terms() {
+            if monomial.syms().iter().all(|sym| self.fixed.contains(sym)) {
+                known = known + monomial * coefficient;
+            } else if coefficient.checked_abs()? >= end {
+                modulus = gcd(modulus, coefficient);
+            } else {
+                low = low + monomial * coefficient;
+            }
+        }
+        let low = facts.bounds(low);
+        let fits = low.lo >= 0 && low.hi <= step.checked_sub(width)?;
+        fits.then_some(Digit { sizes, known, step, end, modulus })
+    }
+
+    /// An index without multiples of sizes that the rest of it is known to be below, and these sizes.
+    fn below_sizes(&self, access: &Access, facts: &Facts, index: Expr, width: i64) -> (Expr, Vec<Sym>) {
+        let (mut rest, mut sizes) = (index, Vec::new());
+        for sym in index.syms() {
+            let Some((times, below)) = rest.linear(sym).filter(|_| self.fixed.contains(&sym)) else {
+                continue;
+            };
+            if times.syms().iter().all(|sym| self.fixed.contains(sym)) {
+                continue;
+            }
+            let mut here = facts.clone();
+            let is_possible = access.conds.iter().flatten().all(|&cond| here.assume(cond));
+            let is_below =
+                here.proves(&Rel::le(0, below)) && here.proves(&Rel::le(below + width, Expr::sym(sym)));
+            if is_possible && is_below {
+                rest = below;
+                sizes.push(sym);
+            }
+        }
+        (rest, sizes)
+    }
+}
+
+/// The greatest number that divides both; the other one where one is 0.
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a.abs() } else { gcd(b, a % b) }
+}
+
+/// How many elements follow each other that the loads of a statement are of, or its stores, if they do.
+fn width(stmt: &Stmt, is_store: bool) -> Option<i64> {
+    let Stmt::Act(act) = stmt else { return None };
+    match act {
+        Act::Copy { count, .. } => Some(i64::from(*count)),
+        Act::Let { op: Op::Load { .. }, .. }
+        | Act::Store { .. }
+        | Act::MulAdd { .. }
+        | Act::ArgStore { .. } => Some(1),
+        Act::Lanes(_) if is_store => Some(1),
+        // Elements here and there, or as many as an instruction takes.
+        _ => None,
     }
 }
 
