@@ -20,7 +20,8 @@
 //! What the loop begins with and stores to shared memory that nothing else touches, as it was loaded from what the loop does not store to, is copied ahead.
 //! Without a ring every iteration commits one group of copies, an empty one at the end, so that the group of an iteration is done when all but the
 //! newest `buffers - 2` are. The copies of a later iteration go to the buffer that the iteration before has read: they are
-//! started behind the `wait`, so that one barrier serves both.
+//! started behind the `wait`, so that one barrier serves both. A loop of fewer iterations than there are buffers has one for each, and all
+//! copies ahead of it.
 
 use super::Pass;
 use litz_ir::ids::Id;
@@ -110,11 +111,16 @@ fn pipelined(
             *most = (*most).max((*count).into());
         }
     });
+    let uses_copies = |stmt: &Stmt| stmt.accesses().any(|(mem, _)| copied.contains(&mem));
+    let ring = ring(&ahead, &rest, buffers, &uses_copies);
+    let is_short = |count: &i64| ring.is_none() && *count < i64::from(buffers);
+    let all_ahead = extent.as_int().filter(is_short).map(|count| count.max(1));
+    let buffers = all_ahead.unwrap_or(i64::from(buffers));
     // Each buffer begins with a whole run.
     let span = |mem: Mem| kernel.mems[mem].span().ceildiv(most[&mem]) * most[&mem];
     let spans: HashMap<Mem, Expr> = copied.iter().map(|&mem| (mem, span(mem))).collect();
     for (&mem, &span) in &spans {
-        kernel.mems[mem].sizes = vec![span * i64::from(buffers)];
+        kernel.mems[mem].sizes = vec![span * buffers];
     }
     // The statements for an iteration, in a buffer.
     let of = |stmts: &[Stmt], iteration: Expr, buffer: Expr| {
@@ -133,8 +139,7 @@ fn pipelined(
         });
         stmts
     };
-    let uses_copies = |stmt: &Stmt| stmt.accesses().any(|(mem, _)| copied.contains(&mem));
-    if let Some(ring) = ring(&ahead, &rest, buffers, &uses_copies) {
+    if let Some(ring) = ring {
         let ring = kernel.rings.push(ring);
         let [filled, used] = ["filled", "used"].map(|role| Sym::new(&format!("{var}_{role}")));
         let acquire = |filling, buffer| Stmt::Act(Act::Sync(Sync::Acquire { ring, filling, buffer }));
@@ -153,8 +158,8 @@ fn pipelined(
         body.extend_from_slice(&rest[last + 1..]);
         return Ok(vec![Stmt::Loop(Loop { kind: KernelLoopKind::For, var, extent, body })]);
     }
-    let of = |stmts: &[Stmt], iteration: Expr| of(stmts, iteration, iteration.modulo(i64::from(buffers)));
-    let distance = i64::from(buffers) - 1;
+    let of = |stmts: &[Stmt], iteration: Expr| of(stmts, iteration, iteration.modulo(buffers));
+    let distance = all_ahead.unwrap_or(buffers - 1);
     let first = Sym::new(&format!("{var}_ahead"));
     let mut start = of(&ahead, Expr::sym(first));
     // Where there are fewer iterations, the groups of those that are missing have no copies.
@@ -162,12 +167,20 @@ fn pipelined(
         let is_one = Rel::lt(Expr::sym(first), extent);
         start = vec![Stmt::If { cond: vec![is_one], then: start, other: Vec::new() }];
     }
-    start.push(Stmt::Act(Act::Sync(Sync::Commit)));
+    let commit = || Stmt::Act(Act::Sync(Sync::Commit));
+    start.push(commit());
     let start = Loop { kind: KernelLoopKind::For, var: first, extent: Expr::int(distance), body: start };
-    let next = Expr::sym(var) + distance;
-    let mut steady = vec![Stmt::Act(Act::Sync(Sync::Wait { newest: buffers - 2 }))];
-    steady.push(Stmt::If { cond: vec![Rel::lt(next, extent)], then: of(&ahead, next), other: Vec::new() });
-    steady.push(Stmt::Act(Act::Sync(Sync::Commit)));
+    let newest = u32::try_from(distance - 1).unwrap_or(0);
+    let mut steady = vec![Stmt::Act(Act::Sync(Sync::Wait { newest }))];
+    if all_ahead.is_none() {
+        let next = Expr::sym(var) + distance;
+        let copies = of(&ahead, next);
+        steady.push(Stmt::If { cond: vec![Rel::lt(next, extent)], then: copies, other: Vec::new() });
+    }
+    // Where nothing is under way behind the wait, no group has to be counted.
+    if newest > 0 || all_ahead.is_none() {
+        steady.push(commit());
+    }
     steady.extend(of(&rest, Expr::sym(var)));
     Ok(vec![Stmt::Loop(start), Stmt::Loop(Loop { kind: KernelLoopKind::For, var, extent, body: steady })])
 }
