@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     let trials = paths.into_iter().flat_map(|path| {
         let name = path.strip_prefix(&root).unwrap_or(&path).with_extension("");
         let name = name.to_string_lossy().replace('\\', "/");
-        let removed = name.starts_with("run/gpu/").then(|| {
+        let removed = name.starts_with("run/").then(|| {
             let path = path.clone();
             let run = move || removed::removed(&TestFile::read(&path)?).map_err(Failed::from);
             Trial::test(format!("{name}, acts removed"), run)

@@ -49,7 +49,8 @@ pub fn run(file: &TestFile) -> Result<(), String> {
     let gpu = litz::backend(&Options::for_target(settings.gpu)).map_err(|e| e.to_string())?;
     let automatic = compiled(file, &settings, &*gpu)?;
     check(&settings.gpu.to_string(), &automatic, reference(&automatic)?)?;
-    seeds(&settings, &automatic, &weights, &calls, 1..2).map_err(|e| format!("{}, {e}", settings.gpu))?;
+    seeds(&settings, &automatic, &weights, &calls, orders(1))
+        .map_err(|e| format!("{}, {e}", settings.gpu))?;
     let host = host(&settings)?;
     for backend in natives(&settings.info, &host)? {
         let automatic = compiled(file, &settings, &*backend)?;
@@ -69,12 +70,12 @@ pub fn run(file: &TestFile) -> Result<(), String> {
         }
         // Nothing else runs what is for another kind of machine.
         if schedule.target.cpu().is_none() {
-            seeds(&settings, &given, &weights, &calls, orders())
+            seeds(&settings, &given, &weights, &calls, orders(3))
                 .map_err(|e| format!("given schedule, {e}"))?;
             let gpu = litz::backend(&Options::for_target(schedule.target)).map_err(|e| e.to_string())?;
             let spread = realized_for(&loops, &schedule, &*gpu)?;
             check("given schedule, kernel passes", &spread, reference(&spread)?)?;
-            return seeds(&settings, &spread, &weights, &calls, orders())
+            return seeds(&settings, &spread, &weights, &calls, orders(3))
                 .map_err(|e| format!("given schedule, kernel passes, {e}"));
         }
         let given = realized_for(&loops, &schedule, &*host)?;
@@ -128,7 +129,7 @@ pub fn data(file: &TestFile) -> Result<(HashMap<String, Tensor>, Vec<Call>), Str
 }
 
 /// Kernels and program of the first text, by all passes and the automatic schedule; every text reads back equal.
-fn compiled(file: &TestFile, settings: &Settings, backend: &dyn Backend) -> Result<Realized, String> {
+pub fn compiled(file: &TestFile, settings: &Settings, backend: &dyn Backend) -> Result<Realized, String> {
     let mut silent = |_: &str| {};
     let mut runner = Runner::new(Verify::Passes, None, &mut silent);
     let texts = match parse(&file.texts[0])? {
@@ -199,10 +200,10 @@ fn check(
     Ok(())
 }
 
-/// Orders in which threads run that nothing else orders: three, or as many as `LITZ_TEST_ORDERS` says.
-pub fn orders() -> Range<u64> {
+/// Orders in which threads run that nothing else orders: so many, or as many as `LITZ_TEST_ORDERS` says.
+pub fn orders(usual: u64) -> Range<u64> {
     let asked = std::env::var("LITZ_TEST_ORDERS").ok().and_then(|orders| orders.parse().ok());
-    1..asked.unwrap_or(3_u64) + 1
+    1..asked.unwrap_or(usual) + 1
 }
 
 /// Results are the same, bit by bit, in whichever order threads run.
