@@ -16,6 +16,7 @@ use crate::reuse::Pair;
 use litz_ir::graph::Queue;
 use litz_ir::loops::{Axis, Loops, Stmt};
 use litz_ir::schedule::{KernelPlan, LoopKind, Tree};
+use litz_ir::target::Target;
 use litz_sym::{Expr, Rel, Sym};
 use std::collections::{BTreeSet, HashMap};
 
@@ -33,8 +34,7 @@ const LEAST_OF_LIST: usize = 8;
 
 /// Puts items together that are in the order in which they run.
 pub fn together(cx: &Cx<'_>, items: Vec<Item>) -> Vec<Item> {
-    // One thread runs one kernel after the other, however they are launched.
-    if cx.target.threads() < 2 {
+    if !cx.launches_cost() {
         return items;
     }
     let most = cx.heuristics.launch_together.max(1);
@@ -74,7 +74,7 @@ pub fn together(cx: &Cx<'_>, items: Vec<Item>) -> Vec<Item> {
 /// wherever they are in a row. Only names count that as many kernels have as a list has at least: others are those of values that operators of
 /// single tensors made, such as the learning rates of an optimizer.
 pub fn lists(cx: &Cx<'_>, items: &[Item]) -> Vec<Option<usize>> {
-    let may_share = |item: &&Item| cx.target.threads() >= 2 && may_share(item);
+    let may_share = |item: &&Item| cx.launches_cost() && may_share(item);
     let mut uses: HashMap<&str, usize> = HashMap::new();
     for name in items.iter().filter(may_share).flat_map(|item| cx.names(item)) {
         *uses.entry(name).or_default() += 1;
@@ -112,6 +112,14 @@ pub fn launches_of_lists(lists: impl Iterator<Item = Option<usize>>) -> usize {
 }
 
 impl<'a> Cx<'a> {
+    /// Whether fewer launches take less time: one thread of a CPU runs one kernel after the other, however they are launched.
+    fn launches_cost(&self) -> bool {
+        match self.target {
+            Target::Cpu(cpu) => cpu.threads > 1,
+            Target::Gpu(_) => true,
+        }
+    }
+
     /// Instructions that all points of statements execute.
     fn work(&self, stmts: &[usize]) -> i64 {
         let nests = stmts.iter().flat_map(|&stmt| self.loops.stmts[stmt].nests());
@@ -161,7 +169,10 @@ fn in_parts(cx: &Cx<'_>, plans: &[KernelPlan], work: i64) -> KernelPlan {
     let p = Expr::sym(var);
     let (mut parts, mut end) = (Vec::new(), Expr::zero());
     for plan in plans {
-        let (count, body) = part(loops, plan, p - end);
+        let (count, body) = match cx.target {
+            Target::Cpu(_) => part(loops, plan, p - end),
+            Target::Gpu(_) => blocks(plan, p - end),
+        };
         end = end + count;
         parts.push((end, body));
     }
@@ -170,7 +181,11 @@ fn in_parts(cx: &Cx<'_>, plans: &[KernelPlan], work: i64) -> KernelPlan {
     let body = parts.into_iter().rev().fold(last, either);
     let grid = vec![Axis { var, extent: end }];
     let count = points(&loops.facts, &grid);
-    let grain = grain(count, work / count, cx.target.threads(), cx.heuristics);
+    let grain = match cx.target {
+        Target::Cpu(cpu) => grain(count, work / count, cpu.threads, cx.heuristics),
+        // A block takes one point.
+        Target::Gpu(_) => 1,
+    };
     KernelPlan::new(grid, grain, body)
 }
 
@@ -205,4 +220,16 @@ fn part(loops: &Loops, plan: &KernelPlan, number: Expr) -> (Expr, Vec<Tree>) {
         }
         Some(_) | None => (Expr::one(), within(&plan.grid)),
     }
+}
+
+/// How many blocks a plan of a GPU has in the grid of a launch, and what happens in the one of that number.
+fn blocks(plan: &KernelPlan, number: Expr) -> (Expr, Vec<Tree>) {
+    let (mut body, mut left, mut count) = (plan.body.clone(), number, Expr::one());
+    for (at, axis) in plan.grid.iter().enumerate().rev() {
+        let value = if at == 0 { left } else { left.modulo(axis.extent) };
+        body.iter_mut().for_each(|tree| tree.replace(axis.var, value));
+        left = left.floordiv(axis.extent);
+        count = count * axis.extent;
+    }
+    (count, body)
 }

@@ -31,7 +31,7 @@ pub struct Threads;
 
 impl Family for Threads {
     fn traits(&self) -> Traits {
-        Traits { passes_on: true, shares_launch: false, overwrites: true }
+        Traits { passes_on: true, shares_launch: true, overwrites: true }
     }
 
     fn take(&self, cx: &Cx<'_>, draft: &Draft, s: usize, relation: Relation) -> Result<Draft, NoFuse> {

@@ -37,6 +37,7 @@ impl Settings {
                 "target" => target = value,
                 "gpu" => gpu = value,
                 "chunk_ops" => options.heuristics.chunk_ops = number(key, value)?,
+                "launch_together" => options.heuristics.launch_together = number(key, value)?,
                 "block" => options.heuristics.block = number(key, value)?,
                 "partial_sum" => options.heuristics.partial_sum = number(key, value)?,
                 "partial_column" => options.heuristics.partial_column = number(key, value)?,
