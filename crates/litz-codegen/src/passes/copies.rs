@@ -101,7 +101,7 @@ impl Copier<'_> {
         Some(Stmt::Act(Act::Copy { count, from, along: None, to, is_async: false }))
     }
 
-    /// A relation that holds for all elements of a run or for none, of the first of them.
+    /// A relation that holds for all elements of a run or for none, of the last of them, from which it follows for the others.
     fn of_run(&self, rel: &Rel, inner: &Loop, count: u32) -> Option<Rel> {
         if !rel.lhs.has_sym(inner.var) && !rel.rhs.has_sym(inner.var) {
             return Some(*rel);
@@ -109,7 +109,7 @@ impl Copier<'_> {
         let (step, first) = rel.lhs.linear(inner.var)?;
         let is_multiple = |e: Expr| self.facts.simplify(e.modulo(i64::from(count))).is_zero();
         let is_whole = rel.cmp == Cmp::Lt && step.is_one() && is_multiple(first) && is_multiple(rel.rhs);
-        is_whole.then_some(Rel { lhs: first, ..*rel })
+        is_whole.then_some(Rel { lhs: first + i64::from(count - 1), ..*rel })
     }
 
     /// The number of the run of `count` elements that the loop walks, if it walks one from its start.
