@@ -179,7 +179,7 @@ impl<'a> Builder<'a> {
         let of = |value: &loops::Val| run.zeros.get(value).map_or(&[][..], Vec::as_slice);
         if let InstOp::Load { buf, index, .. } = op {
             let (buf, _) = read_of(run.nest, (at, *buf), run.locals.iter().cloned());
-            return self.zeros(buf, index, run);
+            return self.zeros((buf, index), &run.guard, run);
         }
         if let InstOp::Cast(value) = op {
             return of(value).to_vec();
@@ -324,10 +324,17 @@ impl<'a> Builder<'a> {
         {
             return Ok(val);
         }
-        let zeros = self.zeros(buf, index, run);
+        let own: Vec<Rel> = guard.iter().map(|r| run.rel(r)).collect();
+        let of_leaf = self.zeros((buf, index), &run.guard, run);
+        let of_load = match other == Scalar::zero(ty) {
+            true => self.zeros((buf, index), &own, run),
+            false => Vec::new(),
+        };
         let (mem, index) = self.element(buf, index, run)?;
-        let exists = run.guard.iter().filter(|rel| !zeros.contains(rel)).copied();
-        let guard = guard.iter().map(|r| run.rel(r)).chain(exists).collect();
+        let remaining = |guards: &[Rel], zeros: &[Rel]| -> Vec<Rel> {
+            guards.iter().filter(|rel| !zeros.contains(rel)).copied().collect()
+        };
+        let guard = [remaining(&own, &of_load), remaining(&run.guard, &of_leaf)].concat();
         Ok(self.define(ty, Op::Load { mem, index, guard, other }, line))
     }
 

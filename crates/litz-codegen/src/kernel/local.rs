@@ -79,9 +79,9 @@ impl<'a> Builder<'a> {
         local_of(buf, run).is_some_and(|local| local.is_filled)
     }
 
-    /// Those guards of a leaf that say whether there is an element of what `buf` is a copy of, where the copy holds zero if there is none,
+    /// Those of some guards that say whether there is an element of what `buf` is a copy of, where the copy holds zero if there is none,
     /// and its memory has room for what is there instead.
-    pub(super) fn zeros(&self, buf: Buf, index: &[Expr], run: &Run<'a, '_>) -> Vec<Rel> {
+    pub(super) fn zeros(&self, (buf, index): (Buf, &[Expr]), guards: &[Rel], run: &Run<'a, '_>) -> Vec<Rel> {
         let Some(local) = local_of(buf, run).filter(|local| local.is_filled) else { return Vec::new() };
         let counts = &self.kernel.mems[local.mem].sizes;
         let place = local.footprint.place(index, run.nest, &|e| run.expr(e), run.facts);
@@ -95,7 +95,7 @@ impl<'a> Builder<'a> {
             .map(|(&at, &size)| [simple(run.expr(at)), simple(size)])
             .collect();
         let says_so = |rel: &&Rel| rel.cmp == Cmp::Lt && ends.contains(&[simple(rel.lhs), simple(rel.rhs)]);
-        run.guard.iter().filter(says_so).copied().collect()
+        guards.iter().filter(says_so).copied().collect()
     }
 }
 

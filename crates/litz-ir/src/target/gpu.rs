@@ -208,6 +208,9 @@ impl Gpu {
 
     /// Bytes of shared memory that a block takes beyond what its threads share.
     pub const RESERVED_BYTES: i64 = 1 << 10;
+    /// Bytes that a unit loads in a clock from the cache that all units share.
+    pub const LOADED_IN_CLOCK: i64 = 64;
+
     /// Registers are given to warps in so many for each thread.
     pub const REGISTER_STEP: i64 = 8;
 
@@ -237,6 +240,14 @@ impl Gpu {
     /// The thread, of those that run an instruction, that has the sum of a row and a column: that of [`Gpu::sum_of_thread`].
     pub fn thread_of_sum(row: i64, column: i64) -> i64 {
         32 * (row / 16) + 4 * (row % 8) + column % 8 / 2
+    }
+
+    /// Products that a unit sums in a clock: by the instructions of warps 1024 of 16 bits, and as many bytes of other types, by those of
+    /// warpgroups, which find both operands in shared memory, four times as many. Without an instruction 128, by the multiply-adds of threads.
+    pub fn products_in_clock(by: Option<&Instruction>) -> i64 {
+        let Some(by) = by else { return 128 };
+        let bytes = if by.is_of_warpgroup() { 8192 } else { 2048 };
+        bytes / by.dtype.size() as i64
     }
 
     /// Instructions of a warp that sum products of these types as they are.

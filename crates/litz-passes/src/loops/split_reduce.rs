@@ -2,8 +2,11 @@
 //!
 //! The blocks are independent points. Of reductions with few results threads can share them; sums of the columns of a tensor
 //! that leaves the cache are split for what goes over its rows, which can add up the columns of a block of them on the way. For a GPU
-//! there are blocks for all of its units, where results alone would leave units idle. How many blocks there are depends on sizes, and
-//! on the units of a GPU, so results are the same for any number of threads.
+//! there are blocks for all of its units, where results alone would leave units idle, and slabs of the sums of contractions, where tiles
+//! of the result would (`slabs.rs`). How many blocks there are depends on sizes, and on the units of a GPU, so results are the same for
+//! any number of threads.
+
+mod slabs;
 
 use super::swept::Swept;
 use super::{Cx, Edits, Names, cse, names};
@@ -15,6 +18,7 @@ use litz_ir::loops::{Axis, BindOf, Buf, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::target::{Gpu, Target};
 use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
 use litz_sym::{Expr, Rel, Sym};
+use slabs::Product;
 
 /// Results above which a reduction occupies enough threads by itself.
 const MANY_RESULTS: i64 = 64;
@@ -68,8 +72,10 @@ struct Division {
     value: Expr,
     /// Holds for points that exist; `None` when all blocks are full.
     exists: Option<Rel>,
-    /// Blocks are rows that something else goes over.
+    /// What a block adds up to is stored side by side, blocks outermost.
     is_of_rows: bool,
+    /// Terms that do not exist are products of zeros, which are loaded in their place.
+    is_product: bool,
 }
 
 /// The nests that replace the reduction at position `at`, when splitting it pays.
@@ -79,11 +85,7 @@ fn split(loops: &mut Loops, at: usize, on: (&Swept, &Target), names: &mut Names)
     let reduces: Vec<usize> = (0..nest.body.len()).filter(|&i| nest.body[i].op.is_reduction()).collect();
     let positions = nest.body.iter().any(|i| matches!(i.op, InstOp::ArgReduce { .. }));
     let narrow = reduces.iter().any(|&i| nest.body[i].ty.compute() != nest.body[i].ty);
-    if reduces.is_empty()
-        || narrow
-        || positions && reduces.len() > 1
-        || Contraction::by_result(loops, &nest).is_some()
-    {
+    if reduces.is_empty() || narrow || positions && reduces.len() > 1 {
         return None;
     }
     let after = nest.after_reduce();
@@ -94,7 +96,15 @@ fn split(loops: &mut Loops, at: usize, on: (&Swept, &Target), names: &mut Names)
     if (0..nest.body.len()).any(runs_at_points) {
         return None;
     }
-    let division = divide(loops, (at, &nest), !positions, on)?;
+    let division = match on.1 {
+        Target::Gpu(gpu) => match Product::of(loops, &nest, gpu) {
+            Some(product) => divide_product(loops, &nest, &product)?,
+            None => divide(loops, (at, &nest), !positions, on)?,
+        },
+        // Register tiles keep their sums.
+        Target::Cpu(_) if Contraction::by_result(loops, &nest).is_some() => return None,
+        Target::Cpu(_) => divide(loops, (at, &nest), !positions, on)?,
+    };
     let bound = nest.body.iter().any(|i| matches!(i.op, InstOp::Bind { .. }));
     if bound && division.exists.is_some() {
         return None;
@@ -113,7 +123,7 @@ fn divide(
     any_order: bool,
     (swept, target): (&Swept, &Target),
 ) -> Option<Division> {
-    let hint = |e: Expr| loops.facts.hint(e).unwrap_or(1).max(1);
+    let hint = |e: Expr| hint(loops, e);
     let product = |axes: &[Axis]| axes.iter().map(|a| hint(a.extent)).fold(1, i64::saturating_mul);
     let (results, reduced) = (product(&nest.axes), product(&nest.reduced));
     let columns = nest.axes.iter().any(|a| step(loops, nest, a.var) == 1);
@@ -142,20 +152,52 @@ fn divide(
         }
     };
     let wanted = for_threads.max(for_rows)?;
+    let order = if any_order { by_step(loops, nest) } else { nest.reduced.clone() };
+    let division = cut(loops, nest, (order, &|_| 1), wanted)?;
+    Some(Division { is_of_rows: for_rows.is_some(), ..division })
+}
+
+/// Divides the sum of a contraction into slabs: as many as it takes least time with, if that is a tenth less than without any. The last one may
+/// go past the end of the sum where that is the end of both operands: what copies them to shared memory stores zeros there.
+fn divide_product(loops: &Loops, nest: &Nest, product: &Product) -> Option<Division> {
+    let granule = |axis: Sym| slabs::granule(loops, nest, axis);
+    let slabs = |wanted: i64| {
+        let found = cut(loops, nest, (by_step(loops, nest), &granule), wanted)?;
+        let count = found.blocks.iter().map(|axis| loops.facts.size_hint(axis.extent)).product();
+        let suits = found.exists.is_none() || slabs::has_end(loops, nest, found.axis);
+        (count > 1 && suits).then(|| (product.time(count), count, found))
+    };
+    let best = (2..=product.most_slabs()).filter_map(slabs).min_by_key(|slabs| (slabs.0, slabs.1))?;
+    (best.0 < product.time(1) / 10 * 9).then_some(Division { is_of_rows: true, is_product: true, ..best.2 })
+}
+
+/// The reduced axes, those with the largest steps first.
+fn by_step(loops: &Loops, nest: &Nest) -> Vec<Axis> {
     let mut axes = nest.reduced.clone();
-    if any_order {
-        axes.sort_by_key(|a| std::cmp::Reverse(step(loops, nest, a.var)));
-    }
+    axes.sort_by_key(|axis| std::cmp::Reverse(step(loops, nest, axis.var)));
+    axes
+}
+
+/// Divides reduced axes, the first of which count blocks, into about so many of these. A block has a whole number of granules of the axis
+/// that is divided.
+fn cut(
+    loops: &Loops,
+    nest: &Nest,
+    (axes, granule): (Vec<Axis>, &dyn Fn(Sym) -> i64),
+    wanted: i64,
+) -> Option<Division> {
     let mut blocks = Vec::new();
     let mut count = 1;
     for (i, &axis) in axes.iter().enumerate() {
-        let extent = hint(axis.extent);
+        let extent = hint(loops, axis.extent);
         if count * extent <= wanted && axis.extent.as_int().is_some() {
             count *= extent;
             blocks.push(axis);
             continue;
         }
-        let length = block_length(axis.extent, extent, wanted / count);
+        let granule = granule(axis.var);
+        let granules = (extent + granule - 1) / granule;
+        let length = granule * block_length(axis.extent.ceildiv(granule), granules, wanted / count);
         let [outer, inner] = ["o", "i"]
             .map(|part| names::symbol(&format!("{}_{part}", axis.var), &loops.facts, nest.all_axes()));
         let value = Expr::sym(outer) * length + Expr::sym(inner);
@@ -170,10 +212,16 @@ fn divide(
             axis: axis.var,
             value,
             exists,
-            is_of_rows: for_rows.is_some(),
+            is_of_rows: false,
+            is_product: false,
         });
     }
     None
+}
+
+/// A size by hints, 1 where a symbol has none.
+fn hint(loops: &Loops, e: Expr) -> i64 {
+    loops.facts.hint(e).unwrap_or(1).max(1)
 }
 
 /// The step of the loads along an axis; the largest for steps that vary.
@@ -207,7 +255,6 @@ fn split_values(
     for &i in reduces {
         let InstOp::Reduce(op, value) = nest.body[i].op else { continue };
         let ty = nest.body[i].ty;
-        // What a block of rows adds up to is stored as a row.
         let axes = match division.is_of_rows {
             true => [&*division.blocks, &*nest.axes].concat(),
             false => [&*nest.axes, &*division.blocks].concat(),
@@ -323,7 +370,7 @@ fn partial_nest(loops: &Loops, nest: &Nest, division: &Division, names: &mut Nam
 
 /// `value` at points that exist, the identity of `op` elsewhere.
 fn masked(body: &mut Vec<Inst>, division: &Division, value: Val, op: ReduceOp, ty: Dtype) -> Val {
-    let Some(exists) = division.exists else { return value };
+    let Some(exists) = division.exists.filter(|_| !division.is_product) else { return value };
     let exists = push(body, InstOp::Cond(exists), Dtype::Bool);
     let identity = push(body, InstOp::Const(op.identity(ty)), ty);
     push(body, InstOp::Op(ScalarOp::Select, vec![exists, value, identity]), ty)

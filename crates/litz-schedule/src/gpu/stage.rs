@@ -5,10 +5,11 @@
 use crate::axes::fresh;
 use crate::context::Cx;
 use litz_analysis::access::substitute;
+use litz_ir::Scalar;
 use litz_ir::loops::{Axis, Buf, BufKind, InstOp, Loops, Nest, Stmt};
 use litz_ir::schedule::{Holds, Layout, Leaf, LoadOf, Local, LocalSpace, LoopKind, Part, Tree};
 use litz_ir::target::{Gpu, Level};
-use litz_sym::{Expr, Facts, Sym};
+use litz_sym::{Cmp, Expr, Facts, Rel, Sym};
 
 /// Bytes that a thread copies in the background at once, at least.
 pub const LEAST_COPIED: i64 = 4;
@@ -27,6 +28,8 @@ pub struct Staged {
     axes: [Axis; 2],
     /// Which dimension goes along each.
     pub along: [usize; 2],
+    /// Whether the axes go past the buffer's end, where the copy has zeros.
+    pub is_cut: bool,
 }
 
 /// How a block copies its part of a buffer.
@@ -38,6 +41,17 @@ pub struct Copying {
     pub starts: [Expr; 2],
     /// Points of the block along these.
     pub points: [i64; 2],
+}
+
+/// Whether a load is of zeros where it is guarded, and that is past the end of its buffer alone: a copy of the buffer, which has zeros there,
+/// is loaded without the guard.
+pub fn is_guarded_at_end(loops: &Loops, op: &InstOp) -> bool {
+    let InstOp::Load { buf, index, guard, other } = op else { return false };
+    let is_end = |rel: &Rel| {
+        let mut ends = index.iter().zip(&loops.bufs[*buf].sizes);
+        rel.cmp == Cmp::Lt && ends.any(|end| (rel.lhs, rel.rhs) == (*end.0, *end.1))
+    };
+    *other == Scalar::zero(loops.bufs[*buf].dtype) && guard.iter().all(is_end)
 }
 
 impl Staged {
@@ -68,7 +82,7 @@ impl Staged {
             return None;
         }
         let name = name_beside(loops, &format!("{}_tile", loops.bufs[buf].name));
-        Some(Staged { buf, name, reader: None, index, axes, along })
+        Some(Staged { buf, name, reader: None, index, axes, along, is_cut: false })
     }
 
     /// The part of a buffer that one of several loads reads, which is of another part than those of others: the one of that number.
@@ -105,7 +119,7 @@ impl Staged {
         let values: Vec<(Sym, Expr)> = self.axes.iter().map(|axis| axis.var).zip(places).collect();
         let dims = self.index.iter().enumerate();
         let bind = dims.map(|(dim, &at)| (Sym::new(&format!("d{dim}")), substitute(at, &values))).collect();
-        let masked = !(is_whole(0) && is_whole(1));
+        let masked = self.is_cut || !(is_whole(0) && is_whole(1));
         Tree::Leaf(Leaf { nest: self.name.clone(), part: Part::Whole, bind, masked, block: None, by: None })
     }
 

@@ -101,8 +101,6 @@ struct Operand {
     points: [i64; 2],
     /// Where they begin.
     starts: [Expr; 2],
-    /// Whether some of them may not be there.
-    is_cut: bool,
     /// Whether so much is copied at once that it can be in the background.
     is_wide: bool,
 }
@@ -156,16 +154,10 @@ impl Tiles<'_> {
                 else {
                     continue;
                 };
+                staged.is_cut = !guard.is_empty();
                 let bytes = vector * cx.loops.bufs[*buf].dtype.size() as i64;
                 let starts = [if side == 0 { self.start } else { Expr::zero() }, Expr::zero()];
-                let operand = Operand {
-                    staged,
-                    vector,
-                    points,
-                    starts,
-                    is_cut: !guard.is_empty(),
-                    is_wide: bytes >= LEAST_COPIED,
-                };
+                let operand = Operand { staged, vector, points, starts, is_wide: bytes >= LEAST_COPIED };
                 found[usize::from(is_repeated)].push(operand);
             }
         }
@@ -180,11 +172,7 @@ impl Tiles<'_> {
         let copies = |operand: &Operand| {
             let threads = problem.warps * i64::from(Gpu::LANES);
             let by = Copying { threads, starts: operand.starts, points: operand.points };
-            let mut tree = operand.staged.copies(cx, &|name| problem.name(name), operand.vector, by);
-            if operand.is_cut {
-                mask(&mut tree);
-            }
-            tree
+            operand.staged.copies(cx, &|name| problem.name(name), operand.vector, by)
         };
         operands.iter().map(local).chain(operands.iter().map(copies)).collect()
     }
@@ -347,12 +335,4 @@ impl Tiles<'_> {
     fn depth_of(&self, task: &Task<'_>) -> i64 {
         if let Kind::Product { by, .. } = task.kind { i64::from(by.depth) } else { 1 }
     }
-}
-
-/// Leaves may come to points that are not there.
-fn mask(tree: &mut Tree) {
-    if let Tree::Leaf(leaf) = tree {
-        leaf.masked = true;
-    }
-    tree.blocks_mut().into_iter().flatten().for_each(mask);
 }

@@ -4,6 +4,7 @@ use crate::axes::{merge_axes, order_axes};
 use crate::context::Cx;
 use crate::cost::{points, size};
 use crate::gpu::Apart;
+use crate::gpu::stage::is_guarded_at_end;
 use crate::group::{Group, beside_axes};
 use crate::nest;
 use litz_analysis::Contraction;
@@ -88,7 +89,7 @@ pub struct Problem<'a> {
 /// Which load of a nest is which operand, if it is a contraction that tiles suit.
 pub fn columns_of(cx: &Cx<'_>, nest: &Nest) -> Option<Columns> {
     let Target::Gpu(gpu) = cx.target else { return None };
-    let columns = Contraction::by_result(cx.loops, nest)?;
+    let columns = Contraction::by_result(cx.loops, &without_ends(cx.loops, nest))?;
     let Contraction { m, n, .. } = &columns.contraction;
     let facts = &cx.loops.facts;
     let largest = |axes: &[Axis]| axes.iter().map(|axis| size(facts, axis.extent)).max().unwrap_or(0);
@@ -101,6 +102,21 @@ pub fn columns_of(cx: &Cx<'_>, nest: &Nest) -> Option<Columns> {
         Unit::Threads => [largest(m), count, terms].iter().all(|&points| points >= LEAST_OF_THREADS),
     };
     (columns.contraction.is_plain && suits && nest.all_axes().all(is_whole)).then_some(columns)
+}
+
+/// The nest without guards at the ends of buffers. Who sums a slab of a contraction, the last of which may go past the end of the sum, copies
+/// operands without.
+fn without_ends(loops: &Loops, nest: &Nest) -> Nest {
+    let mut nest = nest.clone();
+    for inst in &mut nest.body {
+        let is_at_end = is_guarded_at_end(loops, &inst.op);
+        if let InstOp::Load { guard, .. } = &mut inst.op
+            && is_at_end
+        {
+            guard.clear();
+        }
+    }
+    nest
 }
 
 /// Who sums the products of a contraction: an instruction that takes its types, if there is one.

@@ -1,7 +1,7 @@
 //! Copies what a block reads of the operands to shared memory, ahead of the loop that sums.
 
 use super::problem::{Problem, Unit};
-use crate::gpu::stage::{Copying, Staged};
+use crate::gpu::stage::{Copying, Staged, is_guarded_at_end};
 use litz_analysis::access::substitute;
 use litz_ir::loops::{Axis, Buf, InstOp};
 use litz_ir::schedule::{LoopKind, Means, Tree};
@@ -28,12 +28,15 @@ impl Operand {
         // Of one buffer that both are of each has a copy of its part.
         let is_both = loads[0] == loads[1];
         let staged = problem.operands.into_iter().enumerate().filter_map(|(number, load)| {
-            let InstOp::Load { buf, index, guard, .. } = &problem.head.body[load].op else { return None };
-            let operand = guard.is_empty().then(|| operand(problem, *buf, index)).flatten()?;
-            let staged = match is_both {
+            let op = &problem.head.body[load].op;
+            let InstOp::Load { buf, index, guard, .. } = op else { return None };
+            let operand =
+                is_guarded_at_end(problem.cx.loops, op).then(|| operand(problem, *buf, index)).flatten()?;
+            let mut staged = match is_both {
                 true => operand.staged.for_load(problem.cx, problem.head, load, number),
                 false => operand.staged,
             };
+            staged.is_cut = !guard.is_empty();
             Some(Operand { staged, ..operand })
         });
         staged.collect()

@@ -52,9 +52,6 @@ const OF_WARPGROUPS: [Tile; 9] = [
 const OF_THREADS: [Tile; 4] =
     [tile([16, 16], [8, 8]), tile([16, 16], [4, 4]), tile([8, 16], [4, 2]), tile([8, 16], [2, 1])];
 
-/// Bytes that a unit loads in a clock from the cache that all units share.
-const BYTES: i64 = 64;
-
 impl Tile {
     /// Points along the rows and along the columns.
     pub fn sides(&self, unit: Unit) -> [i64; 2] {
@@ -88,11 +85,9 @@ impl Tile {
     /// That of least time for who sums, and the clocks that it takes for 64 points of the sum.
     pub fn best(problem: &Problem<'_>, unit: Unit) -> (Tile, i64) {
         let (tiles, each_clock): (&[Tile], i64) = match unit {
-            // A unit sums 1024 products of 16 bits in a clock, and as many bytes of other types; 128 by the multiply-adds of its threads.
-            Unit::Warp(by) => (&OF_WARPS, 2048 / by.dtype.size() as i64),
-            // Four times as many: warpgroups find both operands in shared memory.
-            Unit::Warpgroup(by) => (&OF_WARPGROUPS, 8192 / by.dtype.size() as i64),
-            Unit::Threads => (&OF_THREADS, 128),
+            Unit::Warp(by) => (&OF_WARPS, Gpu::products_in_clock(Some(by))),
+            Unit::Warpgroup(by) => (&OF_WARPGROUPS, Gpu::products_in_clock(Some(by))),
+            Unit::Threads => (&OF_THREADS, Gpu::products_in_clock(None)),
         };
         let bytes = problem.operand_bytes();
         let time = |tile: &Tile| {
@@ -101,7 +96,8 @@ impl Tile {
             let loaded: i64 = [0, 1].map(|side| [rows, columns][side].min(problem.points(side))).iter().sum();
             let turns = ceil_div(tile.count(problem, unit), i64::from(problem.gpu.units));
             // Of 64 points of the sum: smaller numbers would be rounded to 0.
-            let (sums, loads) = (rows * columns * 64 / each_clock, loaded * 64 * bytes / BYTES);
+            let (sums, loads) =
+                (rows * columns * 64 / each_clock, loaded * 64 * bytes / Gpu::LOADED_IN_CLOCK);
             turns.saturating_mul(sums.max(loads))
         };
         // The last team has points to sum, too.
