@@ -606,19 +606,16 @@ fn gcd(a: i64, b: i64) -> i64 {
     if b == 0 { a.abs() } else { gcd(b, a % b) }
 }
 
-/// How many elements follow each other that the loads of a statement are of, or its stores, if they do.
+/// How many elements follow each other that the loads of a statement are of, or its stores. None where they are here and there, or as many
+/// as an instruction takes.
 fn width(stmt: &Stmt, is_store: bool) -> Option<i64> {
     let Stmt::Act(act) = stmt else { return None };
-    match act {
-        Act::Copy { count, .. } => Some(i64::from(*count)),
-        Act::Let { op: Op::Load { .. }, .. }
-        | Act::Store { .. }
-        | Act::MulAdd { .. }
-        | Act::ArgStore { .. } => Some(1),
-        Act::Lanes(_) if is_store => Some(1),
-        // Elements here and there, or as many as an instruction takes.
-        _ => None,
+    if let Act::Copy { count, .. } = act {
+        return Some(i64::from(*count));
     }
+    let is_one = matches!(act, Act::Let { op: Op::Load { .. }, .. } | Act::Store { .. } | Act::MulAdd { .. });
+    let stores_one = is_store && matches!(act, Act::ArgStore { .. } | Act::Lanes(_));
+    (is_one || stores_one).then_some(1)
 }
 
 impl Around {
