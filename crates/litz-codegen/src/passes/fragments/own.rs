@@ -258,8 +258,8 @@ fn terms(at: Expr, here: &Here<'_>) -> Option<(Vec<Term>, i64)> {
             && range.lo >= 0
             && range.hi < i64::MAX / stride.max(1) - 1
             && (of_threads == 0 || of_threads == syms.len());
-        let digit = Digit { stride, end: stride * range.hi.saturating_add(1), is_thread: of_threads > 0 };
-        is_digit.then_some(Term { digit, value })
+        let digit = || Digit { stride, end: stride * (range.hi + 1), is_thread: of_threads > 0 };
+        is_digit.then(|| Term { digit: digit(), value })
     };
     Some((at.terms().map(term).collect::<Option<_>>()?, at.constant()))
 }
