@@ -126,7 +126,13 @@ impl Prover<'_> {
         };
         let indices: SmallVec<[Expr; 4]> = e.syms().into_iter().flat_map(below).collect();
         let mut simpler: SmallVec<[Expr; 4]> = SmallVec::new();
-        for &guard in self.facts.at_most_zero().iter().filter(related).chain(&indices) {
+        let guards = self.facts.at_most_zero().iter().filter(related).chain(&indices);
+        // What is asked for may have quotients where a guard has remainders.
+        let forms = guards.flat_map(|&guard| {
+            let other = self.with_quotients(guard);
+            [Some(guard), Some(other).filter(|&other| other != guard)].into_iter().flatten()
+        });
+        for guard in forms {
             for by in self.multipliers(e, guard) {
                 let next = e - by * guard;
                 if !self.spend(next) {

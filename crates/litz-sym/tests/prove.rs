@@ -374,3 +374,20 @@ fn assumptions_are_no_guards() {
     assert!(facts.proves(&Rel::le(12, read("s0"))));
     assert!(!facts.assume(Rel::le(read("s0"), 11)));
 }
+
+/// Tiles of a second part of a grid, which begins behind all tiles of the first one: `32*z - 32*ceildiv(s, 32)` are its rows.
+#[test]
+fn guards_with_remainders_prove_what_has_quotients() {
+    let mut facts = Facts::new();
+    facts.declare(Sym::new("s"), Range::new(1, 64), None);
+    for (index, extent) in [("z", "2*ceildiv(s, 32)"), ("r", "8"), ("k", "2"), ("c", "16")] {
+        facts.declare_index(Sym::new(index), read(extent));
+    }
+    let rows = "32*z + r - 32*ceildiv(s, 32)";
+    let first = Rel::le(read("ceildiv(s, 32)"), read("z"));
+    let guards = [first, Rel::lt(read(rows), read("s")), Rel::lt(read("16*k + c"), read("s"))];
+    assert!(guards.iter().all(|&guard| facts.assume(guard)));
+    let index = read(rows) * read("s") + read("16*k + c");
+    assert!(facts.proves(&Rel::le(0, index)) && facts.proves(&Rel::lt(index, read("s*s"))));
+    assert!(!facts.proves(&Rel::lt(index, read("s*s - 1"))));
+}
