@@ -11,7 +11,7 @@
 //! same.
 
 use super::points::is_one;
-use super::{Occurrence, Verifier};
+use super::{Around, Occurrence, Verifier};
 use crate::together::lanes_together;
 use litz_ir::loops::{InstOp, Nest, Stmt};
 use litz_ir::schedule::{LoopKind, Part};
@@ -198,6 +198,18 @@ impl Verifier<'_> {
             let message =
                 format_args!("{second} is inside of loop {var}, along which `{}` combines", nest.name);
             self.report.check(!user.bind.iter().any(is_along), "accumulator-scope", message);
+        }
+        // What the iterations of a loop over a level have is combined behind it, also where it has one.
+        let is_over_level = |around: &&Around| around.kind.and_then(LoopKind::level).is_some();
+        let of_scope = one.shared_loops(other).get(scope.loops..).unwrap_or_default();
+        let mut single =
+            of_scope.iter().filter(is_over_level).filter(|around| is_one(facts, around.axis.extent));
+        if one.part == Part::Merge
+            && let Some(around) = single.next()
+        {
+            let message =
+                format_args!("{second} is inside of loop {}, behind which {first} is done", around.axis.var);
+            self.report.fail("accumulator-scope", message);
         }
         for around in one.shared_loops(other) {
             let [ours, theirs] = [one, other].map(|place| place.iterations(around.axis));
