@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use litz_sym::Expr;
 
 use super::levels::level_of;
-use super::means::{ALIGNMENT, accumulator_types};
+use super::means::accumulator_types;
 use super::{Around, Site, Verifier, Within};
 use crate::footprint::{Elements, Footprints, Program, simplest};
 use crate::inside::longest;
@@ -14,6 +14,10 @@ use litz_ir::dtype::Dtype;
 use litz_ir::loops::{InstOp, Nest, Stmt};
 use litz_ir::schedule::{Holds, KernelPlan, Layout, Local, LocalSpace, LoopKind, Part, ScheduleStep, Tree};
 use litz_ir::target::{BlockNeeds, Gpu, Level, Target, Team};
+
+/// Bytes of a row of an operand of a warpgroup's instruction, in each of which units change places in a way of their own, and the last of which
+/// longer rows are made of. (PTX ISA, `wgmma`: swizzling modes.)
+const ROWS: [i64; 3] = [32, 64, 128];
 
 /// Memory of a kernel, and its number among all of the schedule.
 #[derive(Clone, Copy)]
@@ -97,7 +101,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Checks that rows of shared memory are those of boxes that are copied to or from it, and begin where an instruction can read them.
+    /// Checks that rows of shared memory are those of boxes that are copied to or from it, and those that an instruction can read.
     fn rows(&mut self, Numbered { local, number }: Numbered<'_>, elements: &Elements, rows: &Rows) {
         let Some(row) = elements.sizes(local).last().copied() else { return };
         let name = self.name_of(number).to_owned();
@@ -109,11 +113,10 @@ impl Verifier<'_> {
         }
         if rows.of_warpgroups.contains(&number) && local.space == LocalSpace::Shared {
             let bytes: Expr = self.types_of(local).iter().map(|dtype| row * dtype.size() as i64).sum();
-            let is_aligned = self.is_aligned(bytes);
-            let message = format_args!(
-                "`{name}`: a warpgroup reads rows of multiples of {ALIGNMENT} bytes, these have {bytes}"
-            );
-            self.report.check(is_aligned, "no-instruction", message);
+            let is_row = bytes.as_int().is_some_and(|bytes| ROWS.contains(&bytes) || bytes % ROWS[2] == 0);
+            let message =
+                format_args!("`{name}`: a warpgroup reads rows of {ROWS:?} bytes, these have {bytes}");
+            self.report.check(is_row, "no-instruction", message);
         }
     }
 

@@ -21,8 +21,8 @@ use litz_sym::{Expr, Rel, Sym};
 const MOST_ELEMENTS: i64 = 256;
 /// Bytes of a row of a box whose units change places, at most.
 const MOST_SWIZZLED: i64 = 128;
-/// What rows and pitches of boxes, and rows of operands, are multiples of, in bytes.
-pub(super) const ALIGNMENT: i64 = 16;
+/// What rows and pitches of boxes are multiples of, in bytes.
+const ALIGNMENT: i64 = 16;
 
 impl Verifier<'_> {
     /// Checks that the `mma` loops around a leaf are an instruction of a GPU, which the threads of a warp run together.
@@ -74,7 +74,8 @@ impl Verifier<'_> {
     }
 
     /// Checks that instructions find their operands: in registers the left one, of 16 bits, which lies there as sums do; and those of a
-    /// warpgroup in shared memory, in rows in which units of 16 bytes change places or none do.
+    /// warpgroup in shared memory, in rows in which units of 16 bytes change places. Without that eight rows of 16 bytes each have to follow
+    /// each other, which no rows of an operand do. (PTX ISA, `wgmma`: strides of shared memory.)
     pub(super) fn operands(&mut self) {
         let mut problems = Vec::new();
         for (stmt, places) in self.loops.stmts.iter().zip(&self.placed) {
@@ -126,8 +127,8 @@ impl Verifier<'_> {
         if space != LocalSpace::Shared {
             return Some("of a warpgroup is not in shared memory");
         }
-        let fits = matches!(layout, Layout::Dense | Layout::Swizzled(16));
-        (!fits).then_some("of a warpgroup has rows in which others change places than units of 16 bytes")
+        (layout != Layout::Swizzled(16))
+            .then_some("of a warpgroup has rows in which no units of 16 bytes change places")
     }
 
     /// The memories that instructions of warpgroups read.
@@ -244,7 +245,7 @@ impl Verifier<'_> {
     }
 
     /// Whether a number of bytes is a multiple of those that boxes are aligned to, whatever the sizes.
-    pub(super) fn is_aligned(&self, bytes: Expr) -> bool {
+    fn is_aligned(&self, bytes: Expr) -> bool {
         let facts = &self.loops.facts;
         facts.simplify(bytes.modulo(ALIGNMENT)).is_zero()
             || facts.proves(&Rel::le(bytes.modulo(ALIGNMENT), 0))
