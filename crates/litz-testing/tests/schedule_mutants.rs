@@ -1,6 +1,6 @@
 //! Changed schedules are refused, or give what a plain walk of the loops gives: on the reference device and as machine code.
 //!
-//! `LITZ_TEST_SAMPLE=100000` tries so many, and `LITZ_TEST_SEED` repeats a run.
+//! `LITZ_TEST_SAMPLE=100000` tries so many, and `LITZ_TEST_SEED` repeats a run. Every sixth is one for a GPU; `LITZ_TEST_THREADED=1`: each.
 
 #![allow(missing_docs, reason = "a test")]
 
@@ -29,7 +29,7 @@ const SAMPLE: u64 = 500;
 /// Bytes that decide on a mutant.
 const BYTES: usize = 336;
 
-/// Every so many-th is one for a GPU.
+/// Every so many-th is one for a GPU; `LITZ_TEST_THREADED` says another number, of at most 256.
 const THREADED: usize = 6;
 
 /// Of mutants every so many-th has several changes.
@@ -37,6 +37,9 @@ const SEVERAL: usize = 5;
 
 /// Different things that are wrong, at most, before a run ends.
 const MOST_FINDINGS: usize = 12;
+
+/// Mutants between two lines that say how many there were.
+const PROGRESS: u64 = 1000;
 
 /// Mutants of a kind whose shares of legal and refused ones are looked at: each is one in fifty at least.
 const ENOUGH: u64 = 500;
@@ -50,6 +53,8 @@ struct Bases {
     kernels: Vec<Subject>,
     /// Programs with schedules for the threads of a GPU.
     threaded: Vec<(Subject, Schedule)>,
+    /// Every so many-th mutant is one for a GPU.
+    every: usize,
 }
 
 /// A changed schedule.
@@ -61,24 +66,30 @@ pub struct Mutant<'k> {
 
 /// The mutant that bytes decide on. None where there is nothing to change in the way that they say.
 fn mutant<'k>(bases: &'k Bases, bytes: &[u8]) -> Option<Mutant<'k>> {
-    let Bases { kernels, threaded } = bases;
+    let Bases { kernels, threaded, every } = bases;
     let (head, rest) = bytes.split_at(64);
     let (program, decisions) = rest.split_at(96);
     let mut head = Choices::new(head);
-    let is_random = kernels.is_empty() || head.below(2) == 0;
-    let subject = if is_random {
-        std::borrow::Cow::Owned(subject::random(&mut Choices::new(program)))
+    let is_threaded = head.once_in(*every);
+    let (subject, mut schedule) = if is_threaded && !head.once_in(2) {
+        let (subject, given) = threaded.get(head.below(256) % threaded.len().max(1))?;
+        (std::borrow::Cow::Borrowed(subject), given.clone())
     } else {
-        std::borrow::Cow::Borrowed(&kernels[(head.below(256) * 256 + head.below(256)) % kernels.len()])
+        let is_random = kernels.is_empty() || head.below(2) == 0;
+        let subject = if is_random {
+            std::borrow::Cow::Owned(subject::random(&mut Choices::new(program)))
+        } else {
+            std::borrow::Cow::Borrowed(&kernels[(head.below(256) * 256 + head.below(256)) % kernels.len()])
+        };
+        let schedule = match is_threaded {
+            true => subject::of_threads(&subject, &mut head),
+            false => {
+                let is_random = is_random && head.below(3) < 2;
+                subject::schedule(&subject, is_random, &mut head, &mut Choices::new(decisions))
+            }
+        };
+        (subject, schedule)
     };
-    let mut schedule =
-        subject::schedule(&subject, is_random && head.below(3) < 2, &mut head, &mut Choices::new(decisions));
-    let mut subject = subject;
-    if head.once_in(THREADED)
-        && let Some((own, given)) = threaded.get(head.below(256) % threaded.len().max(1))
-    {
-        (subject, schedule) = (std::borrow::Cow::Borrowed(own), given.clone());
-    }
     let first = head.below(KINDS.len());
     let several = head.once_in(SEVERAL);
     let mut kind = KINDS[first];
@@ -108,10 +119,11 @@ struct Counts {
 
 #[test]
 fn changed_schedules_are_refused_or_right() {
-    let given = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
+    let given = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     let seed = given("LITZ_TEST_SEED").unwrap_or_else(|| RandomState::new().hash_one(0) >> 32);
     let sample = given("LITZ_TEST_SAMPLE").unwrap_or(SAMPLE);
-    let bases = Bases { kernels: subject::kernels(), threaded: subject::threaded() };
+    let every = given("LITZ_TEST_THREADED").map_or(THREADED, |every| every.clamp(1, 256) as usize);
+    let bases = Bases { kernels: subject::kernels(), threaded: subject::threaded(), every };
     let judge = Judge::new();
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
@@ -125,6 +137,9 @@ fn changed_schedules_are_refused_or_right() {
         number += 1;
         let Some(Mutant { subject, kind, schedule }) = mutant(&bases, &bytes) else { continue };
         tried += 1;
+        if tried % PROGRESS == 0 {
+            println!("{tried} tried, {} wrong", findings.len());
+        }
         let of_kind = counts.entry(kind).or_default();
         match judge.outcome(&subject, &schedule) {
             Outcome::Refused { slug, unchecked } => {
@@ -185,4 +200,19 @@ fn changed_schedules_are_refused_or_right() {
         println!("{kind}: less than 2 % are accepted, or refused");
     }
     assert!(findings.is_empty(), "of LITZ_TEST_SEED={seed}\n{}", findings.join("\n\n"));
+}
+
+/// As a mutant, the schedule in the file that `LITZ_TEST_FILE` names, behind its program and a line `//---`.
+#[test]
+fn a_given_schedule_is_refused_or_right() {
+    let Ok(path) = std::env::var("LITZ_TEST_FILE") else { return };
+    for sizes in subject::SIZES {
+        let (subject, schedule) = subject::given(path.as_ref(), &sizes);
+        match Judge::new().outcome(&subject, &schedule) {
+            Outcome::Refused { slug, unchecked } => println!("refused: {slug}; right: {unchecked:?}"),
+            Outcome::Right => println!("right"),
+            Outcome::Unsupported(why) => println!("unsupported: {why}"),
+            Outcome::Wrong(why) => panic!("wrong: {why}"),
+        }
+    }
 }

@@ -112,19 +112,25 @@ pub(super) fn other_offset(schedule: &mut Schedule, _: &Loops, choices: &mut Cho
     change(schedule, &leaf, value, to, everywhere)
 }
 
-/// A variable is taken for another one.
+/// A variable is taken for another one, in one leaf or in all of the kernel.
 pub(super) fn other_variable(schedule: &mut Schedule, _: &Loops, choices: &mut Choices<'_>) -> Option<()> {
     let leaf = bound(schedule, choices)?;
     let vars = around(schedule, &leaf.0);
     let (one, other) = (pick(choices, &vars)?, pick(choices, &vars)?);
-    let is_swapped = !choices.once_in(2);
-    let bind = &mut leaf_mut(schedule, &leaf)?.bind;
-    for (_, value) in bind {
-        *value = value.subst(&|sym| match sym {
-            _ if sym == one.0 => Some(Expr::sym(other.0)),
-            _ if sym == other.0 && is_swapped => Some(Expr::sym(one.0)),
-            _ => None,
-        });
+    let (is_swapped, everywhere) = (!choices.once_in(2), choices.once_in(2));
+    let replace = |leaf: &mut Leaf| {
+        for (_, value) in &mut leaf.bind {
+            *value = value.subst(&|sym| match sym {
+                _ if sym == one.0 => Some(Expr::sym(other.0)),
+                _ if sym == other.0 && is_swapped => Some(Expr::sym(one.0)),
+                _ => None,
+            });
+        }
+    };
+    if everywhere {
+        super::tree::each_leaf_mut(&mut kernel_mut(schedule, leaf.0.0)?.body, &mut |leaf| replace(leaf));
+    } else {
+        replace(leaf_mut(schedule, &leaf)?);
     }
     Some(())
 }

@@ -79,7 +79,12 @@ pub(super) fn make_local(schedule: &mut Schedule, loops: &Loops, choices: &mut C
             (pick(choices, &steps)?, pick(choices, &temps(loops))?)
         }
     };
-    let space = choices.pick(&[LocalSpace::Scratch, LocalSpace::Register]);
+    let space = match schedule.target.cpu() {
+        Some(_) => choices.pick(&[LocalSpace::Scratch, LocalSpace::Register]),
+        None => {
+            choices.pick(&[LocalSpace::Global, LocalSpace::Shared, LocalSpace::Register, LocalSpace::Scratch])
+        }
+    };
     for pool in &mut schedule.pools {
         pool.places.retain(|place| place.0 != buf);
     }

@@ -1,7 +1,7 @@
 //! Changes the trees of kernels: what runs where, and in which order; and finds things in trees for all other changes.
 
 use litz_ir::loops::{Axis, Loops};
-use litz_ir::schedule::{KernelPlan, Leaf, Schedule, ScheduleStep, Tree};
+use litz_ir::schedule::{Holds, KernelPlan, Leaf, Local, Schedule, ScheduleStep, Tree};
 use litz_sym::{Expr, Sym};
 
 use crate::choices::Choices;
@@ -259,7 +259,7 @@ pub(super) fn permute(schedule: &mut Schedule, _: &Loops, choices: &mut Choices<
     Some(())
 }
 
-/// A leaf is left out, or all leaves of its nest.
+/// A leaf is left out, or all leaves of its nest; of a copy the declaration as well, so that what read it reads the buffer.
 pub(super) fn drop_leaf(schedule: &mut Schedule, loops: &Loops, choices: &mut Choices<'_>) -> Option<()> {
     let (flat, _) = loops.flat();
     let live = flat.live_statements();
@@ -275,6 +275,15 @@ pub(super) fn drop_leaf(schedule: &mut Schedule, loops: &Loops, choices: &mut Ch
         Some(nest) if !choices.once_in(4) => nest,
         _ => pick(choices, &leaves)?,
     };
+    let is_copy = |tree: &Tree| match tree {
+        Tree::Local(Local { holds: Holds::Copy { name, .. }, .. }) => *name == nest,
+        Tree::Local(_) | Tree::Loop { .. } | Tree::If { .. } | Tree::Leaf(_) => false,
+    };
+    if !choices.once_in(4) {
+        for (place, _) in lists(schedule, 1) {
+            list_mut(schedule, &place)?.retain(|tree| !is_copy(tree));
+        }
+    }
     let mut which = if choices.once_in(4) { 1 + choices.below(2) } else { 0 };
     let mut keeps = |leaf: &Leaf| {
         let is_kept = leaf.nest != nest || which > 1;

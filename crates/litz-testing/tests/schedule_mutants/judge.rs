@@ -9,7 +9,7 @@ use litz_ir::verify;
 use litz_runtime::limits::Limits;
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::{Executable, RunOptions};
-use litz_runtime::reference::DistantDevice;
+use litz_runtime::reference::{DistantDevice, ReferenceDevice, ReferenceOptions};
 use litz_runtime::{RunError, Tensor, program::Value};
 use litz_testing::subject::Subject;
 use litz_testing::{compare, devices};
@@ -34,6 +34,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Executed statements of a call, at most: what runs away is stopped.
 const STATEMENTS: u64 = 1 << 26;
+
+/// Orders of the threads of a GPU.
+const SEEDS: std::ops::Range<u64> = 1..2;
 
 pub struct Judge {
     pool: Arc<ThreadPool>,
@@ -86,12 +89,43 @@ impl Judge {
         let device: Device = Arc::new(
             DistantDevice::new(&realized.kernels).map_err(|e| wrong("reference device", e.to_string()))?,
         );
-        run(subject, &realized, device).map_err(|why| stopped(schedule, "reference device", why))?;
+        run(subject, &realized, device, 2).map_err(|why| stopped(schedule, "reference device", why))?;
+        if schedule.target.cpu().is_none() {
+            return self.interleaved(subject, schedule, realized);
+        }
         if !schedule.target.cpu().is_some_and(|cpu| self.isas.contains(&cpu.isa)) {
             return Ok(());
         }
         let device = self.native(&realized, schedule.target)?;
-        run(subject, &realized, device).map_err(|why| stopped(schedule, "machine code", why))
+        run(subject, &realized, device, 2).map_err(|why| stopped(schedule, "machine code", why))
+    }
+
+    /// Runs kernels in the form that an emitter gets, in orders of their threads that seeds decide.
+    fn interleaved(
+        &self,
+        subject: &Subject,
+        schedule: &Schedule,
+        mut realized: Realized,
+    ) -> Result<(), Failure> {
+        let unsupported = |why: String| Failure::Unsupported(why);
+        let options = Options { target: Some(schedule.target), ..Options::default() };
+        let backend = litz::backend(&options).map_err(|e| unsupported(e.to_string()))?;
+        for kernel in &mut realized.kernels {
+            passes::run(kernel, backend.passes(), backend.target())
+                .map_err(|e| unsupported(e.to_string()))?;
+            if let Some(diag) = verify::kernel::verify(kernel).first() {
+                return Err(Failure::Wrong(format!("kernel after its passes: {diag}")));
+            }
+        }
+        for seed in SEEDS {
+            let options = ReferenceOptions { seed: Some(seed), ..ReferenceOptions::default() };
+            let device = ReferenceDevice::with(&realized.kernels, &options);
+            let device: Device =
+                Arc::new(device.map_err(|e| Failure::Wrong(format!("seeded reference device: {e}")))?);
+            run(subject, &realized, device, 1)
+                .map_err(|why| stopped(schedule, &format!("reference device of seed {seed}"), why))?;
+        }
+        Ok(())
     }
 
     fn native(&self, realized: &Realized, target: Target) -> Result<Device, Failure> {
@@ -157,11 +191,11 @@ fn realized(subject: &Subject, schedule: &Schedule) -> Result<Realized, Failure>
 fn unchecked(subject: &Subject, schedule: &Schedule) -> Option<bool> {
     let realized = realized(subject, schedule).ok()?;
     let device: Device = Arc::new(DistantDevice::new(&realized.kernels).ok()?);
-    Some(run(subject, &realized, device).is_ok())
+    Some(run(subject, &realized, device, 1).is_ok())
 }
 
-/// Runs what a schedule became twice, since the second call finds the memory that the first one left, and compares.
-fn run(subject: &Subject, realized: &Realized, device: Device) -> Result<(), Stop> {
+/// Runs what a schedule became so many times, and compares: the second call finds the memory that the first one left.
+fn run(subject: &Subject, realized: &Realized, device: Device, calls: usize) -> Result<(), Stop> {
     let limits = Limits { iterations: STATEMENTS, call_bytes: 1 << 26, ..Limits::default() };
     let options = RunOptions { limits, ..RunOptions::default() };
     let fail = |error: RunError| match error {
@@ -171,7 +205,7 @@ fn run(subject: &Subject, realized: &Realized, device: Device) -> Result<(), Sto
     let executable =
         Executable::with_options(&realized.program, &realized.kernels, device, &subject.weights, &options)
             .map_err(fail)?;
-    for _ in 0..2 {
+    for _ in 0..calls {
         let outputs = executable.run(&subject.inputs).map_err(fail)?;
         compare::results(&outputs, &subject.expected).map_err(Stop::Other)?;
         if subject.is_exact {
