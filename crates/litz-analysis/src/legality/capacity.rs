@@ -183,16 +183,18 @@ impl Verifier<'_> {
     }
 
     /// Of each loop around leaves, the first of them and the last.
-    pub(super) fn leaves_of_loops(&self) -> HashMap<usize, (usize, usize)> {
-        let mut loops: HashMap<usize, (usize, usize)> = HashMap::new();
-        for place in self.placed.iter().chain(&self.accumulating).flatten() {
-            let Some(leaf) = place.leaf else { continue };
-            for around in &place.path {
-                let range = loops.entry(around.number).or_insert((leaf, leaf));
-                *range = (range.0.min(leaf), range.1.max(leaf));
+    pub(super) fn leaves_of_loops(&self) -> &HashMap<usize, (usize, usize)> {
+        self.leaves.get_or_init(|| {
+            let mut loops: HashMap<usize, (usize, usize)> = HashMap::new();
+            for place in self.placed.iter().chain(&self.accumulating).flatten() {
+                let Some(leaf) = place.leaf else { continue };
+                for around in &place.path {
+                    let range = loops.entry(around.number).or_insert((leaf, leaf));
+                    *range = (range.0.min(leaf), range.1.max(leaf));
+                }
             }
-        }
-        loops
+            loops
+        })
     }
 
     /// What threads keep in registers at each leaf that touches some: what was stored before it, or may have been in an earlier iteration of a

@@ -155,7 +155,7 @@ impl Verifier<'_> {
         for (stmt, places) in self.loops.stmts.iter().zip(&self.placed) {
             for place in places.iter().filter(|place| place.by == Some(Means::Box)) {
                 let found = match stmt {
-                    Stmt::Nest(nest) => self.one_box(nest, place, &ranges),
+                    Stmt::Nest(nest) => self.one_box(nest, place, ranges),
                     Stmt::Extern(_) | Stmt::Recurrence(_) => Err("it is no nest".to_owned()),
                 };
                 match found {

@@ -104,10 +104,14 @@ pub fn problems(schedule: &Schedule, loops: &Loops) -> Vec<Problem> {
     let stmts = loops.stmts.iter().enumerate().map(|(at, stmt)| (stmt.name(), at)).collect();
     let bufs = loops.bufs.iter().map(|(buf, data)| (&*data.name, buf)).collect();
     let placed = vec![Vec::new(); loops.stmts.len()];
-    let mut users: HashMap<Buf, Vec<usize>> = HashMap::new();
+    let (mut users, mut writers): (HashMap<Buf, Vec<usize>>, HashMap<Buf, Vec<usize>>) = Default::default();
     for (at, stmt) in loops.stmts.iter().enumerate() {
-        for buf in stmt.reads().into_iter().chain(stmt.writes()) {
+        let written = stmt.writes();
+        for &buf in stmt.reads().iter().chain(&written) {
             users.entry(buf).or_default().push(at);
+        }
+        for buf in written {
+            writers.entry(buf).or_default().push(at);
         }
     }
     let mut verifier = Verifier {
@@ -118,6 +122,7 @@ pub fn problems(schedule: &Schedule, loops: &Loops) -> Vec<Problem> {
         stmts,
         bufs,
         users,
+        writers,
         path: Vec::new(),
         sides: Vec::new(),
         visible: Vec::new(),
@@ -137,6 +142,7 @@ pub fn problems(schedule: &Schedule, loops: &Loops) -> Vec<Problem> {
         recomputed: (first_copy..loops.stmts.len()).collect(),
         proofs: RefCell::default(),
         accesses: OnceCell::new(),
+        leaves: OnceCell::new(),
     };
     verifier.run();
     spans.iter().for_each(|span| verifier.region(span));
@@ -255,6 +261,8 @@ struct Verifier<'a> {
     bufs: HashMap<&'a str, Buf>,
     /// Statements that read or write each buffer; one that does both is there twice.
     users: HashMap<Buf, Vec<usize>>,
+    /// Statements that write each buffer, in order.
+    writers: HashMap<Buf, Vec<usize>>,
     /// The loops around, outermost first.
     path: Vec<Around>,
     /// The bodies of `if`s around, outermost first.
@@ -291,9 +299,16 @@ struct Verifier<'a> {
     proofs: RefCell<Proofs<'a>>,
     /// Of each memory that holds a buffer its accesses, once all leaves are placed: statement, place and instruction.
     accesses: OnceCell<HashMap<usize, Vec<[usize; 3]>>>,
+    /// Of each loop around leaves, the first of them and the last, once all leaves are placed.
+    leaves: OnceCell<HashMap<usize, (usize, usize)>>,
 }
 
 impl<'a> Verifier<'a> {
+    /// The statements that write a buffer, in order.
+    fn writers_of(&self, buf: Buf) -> &[usize] {
+        self.writers.get(&buf).map_or(&[], Vec::as_slice)
+    }
+
     fn run(&mut self) {
         let (schedule, loops) = (self.schedule, self.loops);
         let message = format_args!("expected a schedule of @{}, found one of @{}", loops.name, schedule.of);

@@ -60,12 +60,7 @@ impl<'a> Verifier<'a> {
         let message = format_args!("`{name}` is declared twice");
         self.report.check(!is_nested && is_alike, "duplicate-name", message);
         if self.locals.iter().any(|(other, _)| is_same(other)) {
-            let writers = self.loops.stmts.iter().enumerate().filter(|(_, stmt)| {
-                stmt.writes()
-                    .iter()
-                    .any(|buf| self.loops.bufs.get(*buf).is_some_and(|data| data.name == name))
-            });
-            let writers: Vec<usize> = writers.map(|(at, _)| at).collect();
+            let writers = self.bufs.get(name).map_or(Vec::new(), |&buf| self.writers_of(buf).to_vec());
             let is_once = writers.len() < 2 && !writers.iter().any(|at| self.repeated.contains(at));
             let message = format_args!("`{name}` is declared twice, but has several contents");
             self.report.check(is_once, "duplicate-name", message);
@@ -84,10 +79,7 @@ impl<'a> Verifier<'a> {
             let InstOp::Store { buf, combine, .. } = &inst.op else { return false };
             combine.is_some() || !is_local(*buf)
         };
-        let is_writer = |buf: &Buf| {
-            let mut users = self.users.get(buf).into_iter().flatten();
-            users.all(|&user| user == stmt || !self.loops.stmts[user].writes().contains(buf))
-        };
+        let is_writer = |buf: &Buf| self.writers_of(*buf).iter().all(|&writer| writer == stmt);
         !nest.accumulates()
             && nest.idle.is_none()
             && !self.repeated.contains(&stmt)
@@ -105,17 +97,14 @@ impl<'a> Verifier<'a> {
         let taken = dimensions.find(|axis| self.loops.facts.is_symbol_declared(*axis));
         let message = format_args!("`{name}` has an axis of the name of a size");
         self.report.check(taken.is_none(), "duplicate-symbol", message);
-        let made = self.bufs.get(name).copied().filter(|copy| {
-            self.loops.stmts[self.first_copy..].iter().any(|stmt| stmt.writes().contains(copy))
-        });
+        let is_copy = |copy: &Buf| self.writers_of(*copy).last().is_some_and(|&at| at >= self.first_copy);
+        let made = self.bufs.get(name).copied().filter(is_copy);
         self.report.check(
             made.is_some(),
             "duplicate-name",
             format_args!("`{name}` is the name of a copy and of something else"),
         );
-        let writers = self.users.get(&original).into_iter().flatten();
-        let writers: Vec<usize> =
-            writers.copied().filter(|&user| self.loops.stmts[user].writes().contains(&original)).collect();
+        let writers = self.writers_of(original);
         let is_given = usize::from(self.loops.bufs[original].kind != BufKind::Temp);
         let is_once = writers.len() + is_given == 1 && !writers.iter().any(|at| self.repeated.contains(at));
         let message = format_args!("`{of}` has several contents: `{name}` would be a copy of which?");
@@ -192,15 +181,14 @@ impl<'a> Verifier<'a> {
 
     /// Whether what is read of a buffer is proved to be written: it is local, and may be computed again or in part.
     pub(super) fn is_proved(&self, buf: Buf) -> bool {
-        let is_computed_again = |&at: &usize| self.loops.stmts[at].writes().contains(&buf);
         let name = self.loops.bufs.get(buf).map(|data| &*data.name);
-        self.recomputed.iter().any(is_computed_again)
+        self.writers_of(buf).iter().any(|writer| self.recomputed.contains(writer))
             && self.locals.iter().any(|(local, _)| local.buffer() == name)
     }
 
     /// The statement that writes a buffer.
     pub(super) fn writer(&self, buf: Buf) -> Option<usize> {
-        self.loops.stmts.iter().position(|stmt| stmt.writes().contains(&buf))
+        self.writers_of(buf).first().copied()
     }
 
     fn is_written(
