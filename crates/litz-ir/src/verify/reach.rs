@@ -277,7 +277,8 @@ impl Walk<'_> {
 
     fn is_inside(&mut self, index: Expr, extent: Expr, guard: &[Rel]) -> bool {
         let reached = self.range(index);
-        if reached.lo >= 0 && reached.hi < self.range(extent).lo {
+        let [is_above, is_below] = [reached.lo >= 0, reached.hi < self.range(extent).lo];
+        if is_above && is_below {
             return true;
         }
         let around = self.facts(self.scopes.len());
@@ -285,7 +286,10 @@ impl Walk<'_> {
             [] => around.clone(),
             [..] => around.clone().and_then(|facts| Says::Condition(guard.to_vec()).after(facts)),
         };
-        guarded.is_none_or(|facts| facts.proves(&Rel::le(0, index)) && facts.proves(&Rel::lt(index, extent)))
+        guarded.is_none_or(|facts| {
+            (is_above || facts.proves(&Rel::le(0, index)))
+                && (is_below || facts.proves(&Rel::lt(index, extent)))
+        })
     }
 
     /// The values of an expression, each symbol taken by itself: numbers alone, which are much quicker than proofs.
