@@ -148,6 +148,11 @@ pub fn spread(
         }
         Some(_) | None => vec![(Level::Thread, lane, THREADS.min(ceil_div(points(lane), warp) * warp))],
     };
+    let all: Vec<Axis> = grid.iter().copied().chain(levels.iter().map(|level| level.1)).collect();
+    let levels: Vec<(Level, Axis, i64)> = levels
+        .into_iter()
+        .map(|(level, axis, width)| (level, axis, whole_width(axis, width, &all, body)))
+        .collect();
     let mut scope = None;
     for (level, axis, width) in levels.into_iter().rev() {
         let (block, inside) = (name(&format!("{}_block", axis.var)), name(&format!("{}_in", axis.var)));
@@ -166,6 +171,24 @@ pub fn spread(
         scope = scope.or(Some(inside));
     }
     scope
+}
+
+/// The width of blocks along one of `all` axes, of `most` or less. Where a nest counts one axis by several, points past the end of the one
+/// would be those of its neighbour: then no block goes past the end.
+fn whole_width(axis: Axis, most: i64, all: &[Axis], body: &[Tree]) -> i64 {
+    let is_together = |value: Expr| {
+        value.linear(axis.var).is_some_and(|(_, rest)| all.iter().any(|other| rest.has_sym(other.var)))
+    };
+    let mut is_counted = false;
+    for tree in body {
+        tree.each_leaf(&mut |leaf| {
+            is_counted |= leaf.bind.iter().any(|bind| bind.1.has_sym(axis.var) && is_together(bind.1));
+        });
+    }
+    match axis.extent.as_int().filter(|_| is_counted) {
+        Some(extent) => (1..=most.min(extent)).rev().find(|width| extent % width == 0).unwrap_or(1),
+        None => most,
+    }
 }
 
 /// What a thread does of a member at a point that all share: its own axes in order, reduced ones innermost.
