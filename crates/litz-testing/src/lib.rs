@@ -14,6 +14,7 @@ pub mod kernels;
 pub mod models;
 pub mod mutants;
 pub mod mutation;
+pub mod plans;
 pub mod subject;
 pub mod torch;
 pub mod trial;
