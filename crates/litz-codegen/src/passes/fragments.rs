@@ -238,7 +238,7 @@ impl Products<'_> {
         let mut out = Vec::with_capacity(stmts.len());
         for mut stmt in stmts {
             if let Some(nest) = Nest::of(&stmt) {
-                out.extend(self.product(nest, around)?);
+                push_products(&mut out, self.product(nest, around)?);
                 continue;
             }
             let inside = match &stmt {
@@ -247,6 +247,15 @@ impl Products<'_> {
             };
             for block in stmt.blocks_mut() {
                 *block = self.block(std::mem::take(block), &inside)?;
+            }
+            if let Stmt::Loop(Loop { kind: KernelLoopKind::Unroll, body, .. }) = &mut stmt
+                && let [products @ .., last] = &body[..]
+                && *last == WAIT
+                && products.iter().all(is_in_background)
+            {
+                body.pop();
+                push_products(&mut out, vec![stmt, WAIT]);
+                continue;
             }
             out.push(stmt);
         }
@@ -316,7 +325,7 @@ impl Products<'_> {
         out.push(nested(inner, vec![Stmt::Act(Act::FragmentProduct(product))]).remove(0));
         let mut all = nested(outer, out);
         if by.is_of_warpgroup() {
-            all.push(Stmt::Act(Act::Sync(Sync::Products)));
+            all.push(WAIT);
         }
         Ok(all)
     }
@@ -336,6 +345,30 @@ impl Products<'_> {
         let name = self.kernel.free_memory_name(&format!("{}_{}", self.kernel.mems[of].name, side.name()));
         let extent = elements * i64::from(by.threads());
         self.kernel.mems.push(MemData::flat(name, by.dtype, extent, MemorySpace::Register))
+    }
+}
+
+/// What products of a warpgroup are waited for by.
+const WAIT: Stmt = Stmt::Act(Act::Sync(Sync::Products));
+
+/// Puts products behind others: those that go on in the background are waited for together with what follows, if that is products alone.
+fn push_products(out: &mut Vec<Stmt>, products: Vec<Stmt>) {
+    let is_alone =
+        products.split_last().is_some_and(|(last, all)| *last == WAIT && all.iter().all(is_in_background));
+    if is_alone && out.last() == Some(&WAIT) {
+        out.pop();
+    }
+    out.extend(products);
+}
+
+/// Whether a statement is products of operands in shared memory and nothing else.
+fn is_in_background(stmt: &Stmt) -> bool {
+    match stmt {
+        Stmt::Loop(Loop { kind: KernelLoopKind::Unroll, body, .. }) => body.iter().all(is_in_background),
+        Stmt::Act(Act::FragmentProduct(product)) => {
+            product.by.is_of_warpgroup() && matches!(product.left, Operand::Rows(_))
+        }
+        Stmt::Loop(_) | Stmt::If { .. } | Stmt::Act(_) => false,
     }
 }
 

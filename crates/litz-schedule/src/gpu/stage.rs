@@ -85,6 +85,11 @@ impl Staged {
         Some(Staged { buf, name, reader: None, index, axes, along, is_cut: false })
     }
 
+    /// Whether both are of the same elements.
+    pub fn is_same(&self, other: &Staged) -> bool {
+        (self.buf, &self.index, self.axes) == (other.buf, &other.index, other.axes)
+    }
+
     /// The part of a buffer that one of several loads reads, which is of another part than those of others: the one of that number.
     pub fn for_load(self, cx: &Cx<'_>, nest: &Nest, at: usize, number: usize) -> Staged {
         let name = name_beside(cx.loops, &format!("{}_tile{number}", cx.loops.bufs[self.buf].name));

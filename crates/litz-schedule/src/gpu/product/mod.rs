@@ -10,26 +10,66 @@ mod warpgroups;
 
 use crate::context::Cx;
 use crate::draft::{Draft, Family, Planned, Relation, Traits};
-use crate::group::Group;
+use crate::group::{Group, Member};
 use crate::join::{align_members, join, overwrites};
+use crate::nest;
 use crate::no_fuse::NoFuse;
 use litz_analysis::align::DomainMap;
 use litz_analysis::contraction::Columns;
+use litz_ir::loops::{Axis, Nest, Stmt};
+use litz_sym::{Expr, Sym};
 use problem::Problem;
 
 pub use problem::columns_of;
 
-/// A contraction, the first member, and what follows at its points.
+/// Contractions, the first of which is the first member, and what follows at their points.
 #[derive(Debug)]
 pub struct Product {
-    columns: Columns,
+    /// The statements, and which of their loads is which operand.
+    contractions: Vec<(usize, Columns)>,
 }
 
 impl Product {
     /// That of a nest which [`columns_of`] reads as one, if its points have rows and columns.
     pub fn new(cx: &Cx<'_>, group: &Group, columns: &Columns) -> Option<Product> {
-        problem(cx, group, columns).map(|_| Product { columns: columns.clone() })
+        let contractions = vec![(group.members[0].stmt, columns.clone())];
+        problem(cx, group, &contractions).map(|_| Product { contractions })
     }
+
+    /// The kernel with another contraction that has the same points and reads one of the operands, if what follows needs both: neither is
+    /// in memory then. So is a gate, `silu(x*a) * (x*b)`.
+    fn pair(&self, cx: &Cx<'_>, draft: &Draft, s: usize) -> Result<Draft, NoFuse> {
+        let (Some(columns), [first]) = (&cx.contractions[s], &self.contractions[..]) else {
+            return Err(NoFuse::ProductConsumer);
+        };
+        let [one, other] = [first.0, s].map(|stmt| nest(cx.loops, stmt));
+        let is_alike = one.axes.len() == other.axes.len()
+            && one.axes.iter().zip(&other.axes).all(|(a, b)| a.extent == b.extent);
+        let users = |stmt: usize| cx.deps.stmts[stmt].writes.iter().flat_map(|&buf| &cx.deps.users[buf]);
+        let follows = |user: &&usize| **user > s && !nest_of(cx, **user).is_none_or(Nest::accumulates);
+        let members = || draft.group.members.iter().flat_map(|member| users(member.stmt));
+        let is_needed = users(s).filter(follows).any(|user| members().any(|other| other == user));
+        if !is_alike || !is_needed || overwrites(cx, &draft.group, s) {
+            return Err(NoFuse::ProductConsumer);
+        }
+        // The axes of its result are those of the first, by their places.
+        let own = &draft.group.members[0];
+        let value = |axis: &Axis| own.bind.iter().find(|bind| bind.0 == axis.var).map(|bind| bind.1);
+        let bind: Option<Vec<(Sym, Expr)>> =
+            one.axes.iter().zip(&other.axes).map(|(a, b)| Some((b.var, value(a)?))).collect();
+        let mut group = draft.group.clone();
+        group.members.push(Member { stmt: s, bind: bind.ok_or(NoFuse::OtherPoints)? });
+        let contractions = vec![first.clone(), (s, columns.clone())];
+        match problem(cx, &group, &contractions).filter(|problem| problem.apart.contains(&1)) {
+            Some(_) => Ok(Draft::new(group, draft.at_load, Product { contractions })),
+            None => Err(NoFuse::OtherPoints),
+        }
+    }
+}
+
+/// A statement's nest, if it is one.
+fn nest_of<'a>(cx: &Cx<'a>, s: usize) -> Option<&'a Nest> {
+    if let Stmt::Nest(nest) = &cx.loops.stmts[s] { Some(nest) } else { None }
 }
 
 impl Family for Product {
@@ -38,6 +78,9 @@ impl Family for Product {
     }
 
     fn take(&self, cx: &Cx<'_>, draft: &Draft, s: usize, relation: Relation) -> Result<Draft, NoFuse> {
+        if relation == Relation::Beside {
+            return self.pair(cx, draft, s);
+        }
         if cx.contractions[s].is_some() {
             return Err(NoFuse::ProductConsumer);
         }
@@ -49,18 +92,18 @@ impl Family for Product {
         align_members(cx, &draft.group, s, &draft.group.outer, &mut map);
         let joined = draft.with(join(cx, &draft.group, s, map, true)?);
         // Points that all members walk in another order may leave the product no rows.
-        match problem(cx, &joined.group, &self.columns) {
+        match problem(cx, &joined.group, &self.contractions) {
             Some(_) => Ok(joined),
             None => Err(NoFuse::NotAnEpilogue),
         }
     }
 
     fn plan(&self, cx: &Cx<'_>, group: &Group) -> Option<Planned> {
-        Some(plan::plan(&problem(cx, group, &self.columns)?))
+        Some(plan::plan(&problem(cx, group, &self.contractions)?))
     }
 }
 
-/// The contraction that the first member of a group is, and who sums it. None where its points have no rows and columns.
-fn problem<'a>(cx: &'a Cx<'a>, group: &'a Group, columns: &Columns) -> Option<Problem<'a>> {
-    Some(warpgroups::if_faster(Problem::new(cx, group, columns)?))
+/// The contractions of a group, and who sums them. None where their points have no rows and columns.
+fn problem<'a>(cx: &'a Cx<'a>, group: &'a Group, all: &[(usize, Columns)]) -> Option<Problem<'a>> {
+    Some(warpgroups::if_faster(Problem::new(cx, group, all)?))
 }

@@ -15,7 +15,7 @@
 //! }
 //! ```
 
-use super::problem::{Problem, Unit};
+use super::problem::{Contracted, Problem, Unit};
 use super::stage::Operand;
 use super::tile::Tile;
 use crate::cost::{ceil_div, size};
@@ -42,13 +42,18 @@ pub fn plan(problem: &Problem<'_>) -> Planned {
     let tile = Tile::of(problem);
     let Blocks { grid, starts, persistent } = blocks(problem, tile);
     let points = Points { problem, tile, starts, has_pairs: has_pairs(problem, tile) };
-    let holds = Holds::Accumulator(problem.head.name.clone());
-    let sums = Local { holds, space: LocalSpace::Register, layout: Layout::Dense };
-    let mut body = vec![Tree::Local(sums)];
-    body.push(points.of_threads(Vec::new(), vec![points.leaf(&problem.group.members[0], Part::Init)]));
+    let sums = |product: &Contracted<'_>| {
+        let holds = Holds::Accumulator(product.nest.name.clone());
+        Tree::Local(Local { holds, space: LocalSpace::Register, layout: Layout::Dense })
+    };
+    let mut body: Vec<Tree> = problem.products.iter().map(sums).collect();
+    body.push(points.of_threads(Vec::new(), points.leaves(Part::Init)));
     body.extend(points.summed());
-    let mut last = vec![points.leaf(&problem.group.members[0], Part::Final)];
-    last.extend(problem.group.members[1..].iter().map(|member| points.leaf(member, Part::Whole)));
+    let of_member = |member: &Member| {
+        let is_product = problem.products.iter().any(|product| product.member.stmt == member.stmt);
+        points.leaf(member, if is_product { Part::Final } else { Part::Whole })
+    };
+    let last = problem.group.members.iter().map(of_member).collect();
     body.push(points.of_threads(registers(problem.cx, problem.group), last));
     let kernel = KernelPlan { persistent, ..KernelPlan::new(grid, 1, body) };
     Planned { is_whole: true, ..Planned::from(kernel) }
@@ -131,7 +136,7 @@ impl Points<'_> {
         let problem = self.problem;
         let staged = Operand::of(problem);
         let [step, inner] = ["k_step", "k_in"].map(|name| problem.name(name));
-        let update = self.leaf(&problem.group.members[0], Part::Update);
+        let updates = self.leaves(Part::Update);
         let at_once = problem.unit.depth();
         // Points of the sum between two meetings of the block's threads.
         let (terms, most) =
@@ -143,37 +148,33 @@ impl Points<'_> {
             Unit::Warp(by) => {
                 let [i, j, k] = ["mi", "mj", "mk"].map(|name| problem.name(name));
                 let shape = by.shape();
-                let mma = [(i, shape[0]), (j, shape[1]), (k, shape[2])].into_iter().rev();
-                let body =
-                    mma.fold(update, |body, (var, extent)| looped(LoopKind::Mma, var, extent, vec![body]));
+                let body = by_instruction(updates, [(i, shape[0]), (j, shape[1]), (k, shape[2])]);
                 let depth = start + turn * at_once + Expr::sym(k);
                 let pair = problem.name("pair");
                 let (body, column) = match self.has_pairs {
                     true => {
                         let (j, pair_of) = (Expr::sym(j), Expr::sym(pair) * 2);
-                        (unrolled(pair, 2, vec![body]), j.floordiv(2) * 4 + pair_of + j.modulo(2))
+                        (unrolled(pair, 2, body), j.floordiv(2) * 4 + pair_of + j.modulo(2))
                     }
-                    false => (vec![body], Expr::sym(j)),
+                    false => (body, Expr::sym(j)),
                 };
                 let body = self.at(self.in_team(body), [Expr::sym(i), column], Some(depth));
                 unrolled(inner, turns, body)
             }
             Unit::Warpgroup(by) => {
                 let [i, j, k] = ["mi", "mj", "mk"].map(|name| problem.name(name));
-                let shape =
-                    [i64::from(by.rows), self.tile.each[1] * problem.unit.shape()[1], i64::from(by.depth)];
-                let mma = [i, j, k].into_iter().zip(shape).rev();
-                let body =
-                    mma.fold(update, |body, (var, extent)| looped(LoopKind::Mma, var, extent, vec![body]));
+                let columns = self.tile.each[1] * problem.unit.shape()[1];
+                let shape = [(i, i64::from(by.rows)), (j, columns), (k, i64::from(by.depth))];
+                let body = by_instruction(updates, shape);
                 let depth = start + turn * at_once + Expr::sym(k);
-                let mut body = self.at(vec![body], [Expr::sym(i), Expr::sym(j)], Some(depth));
+                let mut body = self.at(body, [Expr::sym(i), Expr::sym(j)], Some(depth));
                 // One instruction takes all columns of its warpgroup.
                 body.iter_mut().for_each(|tree| tree.replace(self.each()[1], Expr::zero()));
                 unrolled(inner, turns, body)
             }
             Unit::Threads => {
                 let at = [Expr::zero(), Expr::zero()];
-                let body = self.at(self.in_team(vec![update]), at, Some(start + turn));
+                let body = self.at(self.in_team(updates), at, Some(start + turn));
                 if turns == 1 { body } else { vec![looped(LoopKind::For, inner, turns, body)] }
             }
         };
@@ -205,7 +206,8 @@ impl Points<'_> {
     fn buffers(&self) -> u32 {
         let problem = self.problem;
         let Unit::Warpgroup(_) = problem.unit else { return BUFFERS };
-        let points: i64 = self.tile.sides(problem.unit).iter().sum();
+        let sides = self.tile.sides(problem.unit);
+        let points = sides[0] * problem.apart[0] + sides[1] * problem.apart[1];
         let bytes = points * problem.most_copied(problem.unit.depth()) * problem.operand_bytes();
         (problem.gpu.shared_bytes / bytes).clamp(2, MOST_BUFFERS) as u32
     }
@@ -310,6 +312,11 @@ impl Points<'_> {
         self.problem.name("w")
     }
 
+    /// Leaves of all contractions.
+    fn leaves(&self, part: Part) -> Vec<Tree> {
+        self.problem.products.iter().map(|product| self.leaf(product.member, part)).collect()
+    }
+
     /// A leaf of a member, in terms of the sides and of the axes of the sum.
     fn leaf(&self, member: &Member, part: Part) -> Tree {
         let Points { problem, .. } = self;
@@ -317,11 +324,21 @@ impl Points<'_> {
         let facts = own.facts(&problem.cx.loops.facts);
         let value = |&(axis, value): &(Sym, Expr)| (axis, facts.simplify(substitute(value, &problem.values)));
         let mut bind: Vec<(Sym, Expr)> = member.bind.iter().map(value).collect();
+        let product = problem.products.iter().find(|product| product.member.stmt == member.stmt);
         if part == Part::Update {
-            bind.extend(problem.reduced.iter().copied());
+            bind.extend(product.into_iter().flat_map(|product| product.reduced.iter().copied()));
         }
         Tree::Leaf(Leaf { nest: own.name.clone(), part, bind, masked: false, block: None, by: None })
     }
+}
+
+/// What each leaf sums, by an instruction with these loops.
+fn by_instruction(leaves: Vec<Tree>, loops: [(Sym, i64); 3]) -> Vec<Tree> {
+    let within = |leaf| {
+        let around = |body, (var, extent)| looped(LoopKind::Mma, var, extent, vec![body]);
+        loops.into_iter().rev().fold(leaf, around)
+    };
+    leaves.into_iter().map(within).collect()
 }
 
 fn unrolled(var: Sym, extent: i64, body: Vec<Tree>) -> Vec<Tree> {

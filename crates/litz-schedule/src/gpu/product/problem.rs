@@ -5,7 +5,7 @@ use crate::context::Cx;
 use crate::cost::{points, size};
 use crate::gpu::Apart;
 use crate::gpu::stage::is_guarded_at_end;
-use crate::group::{Group, beside_axes};
+use crate::group::{Group, Member, beside_axes};
 use crate::nest;
 use litz_analysis::Contraction;
 use litz_analysis::access::{Stride, accesses, bound_places, side_exprs, stride, substitute};
@@ -13,6 +13,7 @@ use litz_analysis::contraction::Columns;
 use litz_ir::loops::{Axis, Inst, InstOp, Loops, Nest};
 use litz_ir::target::{Gpu, Instruction, Target};
 use litz_sym::{Expr, Sym};
+use std::collections::BTreeSet;
 
 /// Points of each side of an instruction's tile, and of its sum, below which it would multiply zeros for the most part.
 const LEAST_OF_INSTRUCTION: i64 = 8;
@@ -27,7 +28,7 @@ const LEAST_OF_THREADS: i64 = 16;
 pub const ROW_BYTES: i64 = 128;
 
 /// Who sums the products of a tile.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
     /// An instruction of a warp.
     Warp(&'static Instruction),
@@ -57,23 +58,36 @@ impl Unit {
     }
 }
 
-/// A contraction that is to be scheduled.
+/// A contraction of a kernel.
+#[derive(Clone)]
+pub struct Contracted<'a> {
+    /// It as a member of the group.
+    pub member: &'a Member,
+    /// Its nest.
+    pub nest: &'a Nest,
+    /// Positions of the loads of the operands.
+    pub operands: [usize; 2],
+    /// Its reduced axes in terms of those of the sum.
+    pub reduced: Vec<(Sym, Expr)>,
+}
+
+/// Contractions that are to be scheduled.
 #[derive(Clone)]
 pub struct Problem<'a> {
     /// The context.
     pub cx: &'a Cx<'a>,
-    /// The contraction's nest and what follows it.
+    /// The contractions' nests and what follows them.
     pub group: &'a Group,
-    /// The contraction's nest.
-    pub head: &'a Nest,
+    /// The contractions, which have the same points and sum along the same axes.
+    pub products: Vec<Contracted<'a>>,
     /// What it runs on.
     pub gpu: &'a Gpu,
     /// Who sums.
     pub unit: Unit,
-    /// Positions of the loads of the operands.
-    pub operands: [usize; 2],
     /// Axes along the rows and the columns of a tile.
     pub sides: [Axis; 2],
+    /// How many operands there are along each.
+    pub apart: [i64; 2],
     /// Axes of the result besides, outermost first.
     pub others: Vec<Axis>,
     /// The group's axes in terms of these.
@@ -82,8 +96,6 @@ pub struct Problem<'a> {
     pub depth: Axis,
     /// Axes of the sum besides, outermost first.
     pub sum: Vec<Axis>,
-    /// The nest's reduced axes in terms of these.
-    pub reduced: Vec<(Sym, Expr)>,
 }
 
 /// Which load of a nest is which operand, if it is a contraction that tiles suit.
@@ -136,11 +148,13 @@ fn unit_of(loops: &Loops, nest: &Nest, columns: &Columns, gpu: &Gpu) -> Unit {
 }
 
 impl<'a> Problem<'a> {
-    /// The contraction that the first member of a group is. None where no axis that all members share is one of rows, or of columns.
-    pub fn new(cx: &'a Cx<'a>, group: &'a Group, columns: &Columns) -> Option<Problem<'a>> {
+    /// The contraction that the first member of a group is, and others like it. None where no axis that all members share is one of rows, or
+    /// of columns, or where others are not like the first.
+    pub fn new(cx: &'a Cx<'a>, group: &'a Group, all: &[(usize, Columns)]) -> Option<Problem<'a>> {
         let Target::Gpu(gpu) = cx.target else { return None };
         let (loops, facts) = (cx.loops, &cx.loops.facts);
         let (first, head) = (&group.members[0], nest(cx.loops, group.members[0].stmt));
+        let columns = &all.first()?.1;
         let name = |name: &str| beside_axes(loops, group, name);
         let Apart { axes, values } = Apart::of(cx, group)?;
         // The axes of the nest that a shared axis counts.
@@ -164,8 +178,26 @@ impl<'a> Problem<'a> {
         // Where there are few rows, they take the shorter side of an instruction.
         let is_flat = matches!(unit, Unit::Warp(by) if size(facts, row.extent) <= i64::from(by.columns));
         let sides = if is_flat { [*column, *row] } else { [*row, *column] };
-        let operands = [*lhs, *rhs];
-        Some(Problem { cx, group, head, gpu, unit, operands, sides, others, values, depth, sum, reduced })
+        let mut products = Vec::new();
+        for (stmt, of) in all {
+            let member = group.members.iter().find(|member| member.stmt == *stmt)?;
+            let own = nest(loops, *stmt);
+            // Another one's axes are those of the first, by their places.
+            let values = head.reduced.iter().zip(&own.reduced);
+            let is_alike = own.reduced.len() == head.reduced.len()
+                && values.clone().all(|(a, b)| a.extent == b.extent)
+                && unit_of(loops, own, of, gpu) == unit;
+            let value = |axis: &Axis| reduced.iter().find(|value| value.0 == axis.var).map(|value| value.1);
+            let reduced = values.filter_map(|(of_first, axis)| Some((axis.var, value(of_first)?))).collect();
+            let operands = [of.contraction.lhs, of.contraction.rhs];
+            products.push(is_alike.then_some(Contracted { member, nest: own, operands, reduced })?);
+        }
+        let operands = |side: usize| {
+            let load = |of: &Contracted<'_>| of.nest.body[of.operands[side]].op.element().map(|of| of.0);
+            products.iter().map(load).collect::<BTreeSet<_>>().len() as i64
+        };
+        let apart = if is_flat { [operands(1), operands(0)] } else { [operands(0), operands(1)] };
+        Some(Problem { cx, group, products, gpu, unit, sides, apart, others, values, depth, sum })
     }
 
     /// Whether neighbours along an axis are neighbours in all that members store.
@@ -189,7 +221,7 @@ impl<'a> Problem<'a> {
 
     /// Bytes of an element of the operands.
     pub fn operand_bytes(&self) -> i64 {
-        let loads = self.head.body.iter().filter(|inst| matches!(inst.op, InstOp::Load { .. }));
+        let loads = self.products[0].nest.body.iter().filter(|inst| matches!(inst.op, InstOp::Load { .. }));
         let of_load =
             |inst: &Inst| inst.op.element().map(|(buf, _)| self.cx.loops.bufs[buf].dtype.size() as i64);
         loads.filter_map(of_load).max().unwrap_or(1)

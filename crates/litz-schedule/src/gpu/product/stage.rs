@@ -1,9 +1,9 @@
 //! Copies what a block reads of the operands to shared memory, ahead of the loop that sums.
 
-use super::problem::{Problem, Unit};
+use super::problem::{Contracted, Problem, Unit};
 use crate::gpu::stage::{Copying, Staged, is_guarded_at_end};
 use litz_analysis::access::substitute;
-use litz_ir::loops::{Axis, Buf, InstOp};
+use litz_ir::loops::{Axis, Buf, InstOp, Nest};
 use litz_ir::schedule::{LoopKind, Means, Tree};
 use litz_ir::target::{Gpu, Level, Team};
 use litz_sym::{Expr, Sym};
@@ -18,28 +18,46 @@ pub struct Operand {
     pub side: usize,
     /// Elements that a thread copies at once.
     pub vector: i64,
+    /// Loads that read it.
+    pub loads: usize,
 }
 
 impl Operand {
-    /// The operands of a contraction that lie along a side and along the sum as they are.
+    /// The operands of contractions that lie along a side and along the sum as they are. Several may read one.
     pub fn of(problem: &Problem<'_>) -> Vec<Operand> {
-        let loads =
-            problem.operands.map(|load| problem.head.body[load].op.element().map(|element| element.0));
-        // Of one buffer that both are of each has a copy of its part.
-        let is_both = loads[0] == loads[1];
-        let staged = problem.operands.into_iter().enumerate().filter_map(|(number, load)| {
-            let op = &problem.head.body[load].op;
-            let InstOp::Load { buf, index, guard, .. } = op else { return None };
-            let operand =
-                is_guarded_at_end(problem.cx.loops, op).then(|| operand(problem, *buf, index)).flatten()?;
-            let mut staged = match is_both {
-                true => operand.staged.for_load(problem.cx, problem.head, load, number),
-                false => operand.staged,
-            };
-            staged.is_cut = !guard.is_empty();
-            Some(Operand { staged, ..operand })
+        let mut found: Vec<(Operand, &Nest, usize)> = Vec::new();
+        for product in &problem.products {
+            for load in product.operands {
+                let op = &product.nest.body[load].op;
+                let InstOp::Load { buf, index, guard, .. } = op else { continue };
+                let operand = is_guarded_at_end(problem.cx.loops, op)
+                    .then(|| operand(problem, product, *buf, index))
+                    .flatten();
+                let Some(mut operand) = operand else { continue };
+                operand.staged.is_cut = !guard.is_empty();
+                let is_same = |other: &&mut (Operand, &Nest, usize)| other.0.staged.is_same(&operand.staged);
+                match found.iter_mut().find(is_same) {
+                    Some(other) => {
+                        other.0.loads += 1;
+                        other.0.staged.is_cut |= operand.staged.is_cut;
+                    }
+                    None => found.push((operand, product.nest, load)),
+                }
+            }
+        }
+        let bufs: Vec<Buf> = found.iter().map(|found| found.0.staged.buf).collect();
+        let is_again = |buf: Buf| bufs.iter().filter(|other| **other == buf).count() > 1;
+        // Of a buffer that several operands are parts of each has a copy of its part, for one load.
+        found.retain(|(operand, ..)| operand.loads == 1 || !is_again(operand.staged.buf));
+        let named = found.into_iter().enumerate().map(|(number, (operand, nest, load))| {
+            match is_again(operand.staged.buf) {
+                true => {
+                    Operand { staged: operand.staged.for_load(problem.cx, nest, load, number), ..operand }
+                }
+                false => operand,
+            }
         });
-        staged.collect()
+        named.collect()
     }
 
     /// The memory.
@@ -82,13 +100,12 @@ impl Operand {
     }
 }
 
-fn operand(problem: &Problem<'_>, buf: Buf, index: &[Expr]) -> Option<Operand> {
+fn operand(problem: &Problem<'_>, product: &Contracted<'_>, buf: Buf, index: &[Expr]) -> Option<Operand> {
     let loops = problem.cx.loops;
-    let facts = problem.head.facts(&loops.facts);
-    let first = &problem.group.members[0];
+    let facts = product.nest.facts(&loops.facts);
     let mut values: Vec<(Sym, Expr)> =
-        first.bind.iter().map(|&(axis, value)| (axis, substitute(value, &problem.values))).collect();
-    values.extend(problem.reduced.iter().copied());
+        product.member.bind.iter().map(|&(axis, value)| (axis, substitute(value, &problem.values))).collect();
+    values.extend(product.reduced.iter().copied());
     let index: Vec<Expr> = index.iter().map(|&at| facts.simplify(substitute(at, &values))).collect();
     let is_there = |side: &usize| index.iter().any(|at| at.has_sym(problem.sides[*side].var));
     let side = [0, 1].into_iter().find(is_there)?;
@@ -106,5 +123,5 @@ fn operand(problem: &Problem<'_>, buf: Buf, index: &[Expr]) -> Option<Operand> {
         return None;
     }
     let vector = staged.vector(problem.cx, &facts)?;
-    Some(Operand { staged, side, vector })
+    Some(Operand { staged, side, vector, loads: 1 })
 }

@@ -52,6 +52,9 @@ const OF_WARPGROUPS: [Tile; 9] = [
 const OF_THREADS: [Tile; 4] =
     [tile([16, 16], [8, 8]), tile([16, 16], [4, 4]), tile([8, 16], [4, 2]), tile([8, 16], [2, 1])];
 
+/// Sums of a thread, at most.
+const MOST_SUMS: i64 = 128;
+
 impl Tile {
     /// Points along the rows and along the columns.
     pub fn sides(&self, unit: Unit) -> [i64; 2] {
@@ -90,23 +93,29 @@ impl Tile {
             Unit::Threads => (&OF_THREADS, Gpu::products_in_clock(None)),
         };
         let bytes = problem.operand_bytes();
+        let count = problem.products.len() as i64;
         let time = |tile: &Tile| {
             let [rows, columns] = tile.sides(unit);
             // What is past the end of an axis is summed, but not loaded.
-            let loaded: i64 = [0, 1].map(|side| [rows, columns][side].min(problem.points(side))).iter().sum();
+            let loaded: i64 = [0, 1]
+                .map(|side| [rows, columns][side].min(problem.points(side)) * problem.apart[side])
+                .iter()
+                .sum();
             let turns = ceil_div(tile.count(problem, unit), i64::from(problem.gpu.units));
             // Of 64 points of the sum: smaller numbers would be rounded to 0.
             let (sums, loads) =
-                (rows * columns * 64 / each_clock, loaded * 64 * bytes / Gpu::LOADED_IN_CLOCK);
+                (rows * columns * count * 64 / each_clock, loaded * 64 * bytes / Gpu::LOADED_IN_CLOCK);
             turns.saturating_mul(sums.max(loads))
         };
-        // The last team has points to sum, too.
+        // The last team has points to sum, too, and a thread registers for its sums.
         let suits = |tile: &&Tile| {
             let sides = tile.sides(unit);
-            [0, 1].iter().all(|&side| {
-                let before = sides[side] / tile.teams[side] * (tile.teams[side] - 1);
-                tile.teams[side] == 1 || before < problem.points(side)
-            })
+            let sums = sides.iter().product::<i64>() / tile.threads(unit);
+            (sums * count <= MOST_SUMS || sums == 1)
+                && [0, 1].iter().all(|&side| {
+                    let before = sides[side] / tile.teams[side] * (tile.teams[side] - 1);
+                    tile.teams[side] == 1 || before < problem.points(side)
+                })
         };
         let found = tiles.iter().filter(suits).min_by_key(|tile| time(tile)).or(tiles.last());
         let found = found.copied().unwrap_or(tile([1, 1], [1, 1]));

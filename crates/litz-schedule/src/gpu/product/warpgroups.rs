@@ -25,6 +25,8 @@ fn by_warpgroups<'a>(problem: &Problem<'a>) -> Option<Problem<'a>> {
     let is_deep = size(&problem.cx.loops.facts, problem.depth.extent) * problem.operand_bytes() >= ROW_BYTES;
     let larger = Problem { unit: Unit::Warpgroup(found), ..problem.clone() };
     let operands = Operand::of(&larger);
-    let are_boxes = operands.len() == 2 && operands.iter().all(|operand| operand.is_box(&larger));
+    let loads: usize = operands.iter().map(|operand| operand.loads).sum();
+    let are_boxes =
+        loads == 2 * larger.products.len() && operands.iter().all(|operand| operand.is_box(&larger));
     (is_large && is_deep && are_boxes).then_some(larger)
 }
