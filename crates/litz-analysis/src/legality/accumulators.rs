@@ -139,6 +139,9 @@ impl Verifier<'_> {
             for &other in &others {
                 for &one in ones.iter().filter(|one| !one.excludes(other)) {
                     self.follows(nest, (one, other), scope, user);
+                    if one.part == Part::Merge {
+                        self.is_behind_loops(nest, (one, other), scope, &find((Part::Init, scope)));
+                    }
                     self.sites.note(&self.report.diags, other.site());
                 }
             }
@@ -173,6 +176,31 @@ impl Verifier<'_> {
         }
     }
 
+    /// Checks that what reads accumulators is behind the loops over levels behind which a merge is done: those around it that the accumulators
+    /// are not the iterations' own by, also where they have one iteration.
+    fn is_behind_loops(
+        &mut self,
+        nest: &Nest,
+        (merge, reader): (&Occurrence, &Occurrence),
+        scope: Scope,
+        inits: &[&Occurrence],
+    ) {
+        let is_over_level = |around: &&Around| around.kind.and_then(LoopKind::level).is_some();
+        let levels = |path: &[Around]| {
+            path.get(scope.loops..).unwrap_or_default().iter().filter(is_over_level).count()
+        };
+        let owners = inits.iter().map(|init| levels(&init.path)).min().unwrap_or(0);
+        let shared = merge.shared_loops(reader).get(scope.loops..).unwrap_or_default();
+        let facts = &self.loops.facts;
+        let mut single = shared.iter().filter(is_over_level).skip(owners);
+        if let Some(around) = single.find(|around| is_one(facts, around.axis.extent)) {
+            let [first, second] = [merge, reader].map(|place| Named(&nest.name, place.part));
+            let message =
+                format_args!("{second} is inside of loop {}, behind which {first} is done", around.axis.var);
+            self.report.fail("accumulator-scope", message);
+        }
+    }
+
     /// Checks that one leaf of a nest is done with a point when the other, which touches the same accumulators, comes to it.
     fn follows(
         &mut self,
@@ -198,18 +226,6 @@ impl Verifier<'_> {
             let message =
                 format_args!("{second} is inside of loop {var}, along which `{}` combines", nest.name);
             self.report.check(!user.bind.iter().any(is_along), "accumulator-scope", message);
-        }
-        // What the iterations of a loop over a level have is combined behind it, also where it has one.
-        let is_over_level = |around: &&Around| around.kind.and_then(LoopKind::level).is_some();
-        let of_scope = one.shared_loops(other).get(scope.loops..).unwrap_or_default();
-        let mut single =
-            of_scope.iter().filter(is_over_level).filter(|around| is_one(facts, around.axis.extent));
-        if one.part == Part::Merge
-            && let Some(around) = single.next()
-        {
-            let message =
-                format_args!("{second} is inside of loop {}, behind which {first} is done", around.axis.var);
-            self.report.fail("accumulator-scope", message);
         }
         for around in one.shared_loops(other) {
             let [ours, theirs] = [one, other].map(|place| place.iterations(around.axis));
