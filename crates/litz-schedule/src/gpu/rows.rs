@@ -49,6 +49,9 @@ const KEPT: i64 = 32;
 /// Buffers of which a thread keeps elements in registers, at most.
 const MOST_KEPT: i64 = 4;
 
+/// How many times what a statement shares with others it reads besides, where units that have no row are worth a launch.
+const FAR_MORE: i64 = 4;
+
 /// Elements of a run that a thread scans in shared memory, at most: runs that are longer are rows that nobody divides.
 const RUN: i64 = 2048;
 
@@ -164,13 +167,34 @@ pub fn take(cx: &Cx<'_>, draft: &Draft, s: usize) -> Result<Draft, NoFuse> {
         return Err(NoFuse::OtherPoints);
     }
     let Target::Gpu(gpu) = cx.target else { return Err(NoFuse::OtherShape) };
-    if rows(&joined) * 4 < i64::from(gpu.units) && rows(&joined) < rows(group) {
+    let loses_rows = rows(&joined) * 4 < i64::from(gpu.units) && rows(&joined) < rows(group);
+    if loses_rows || rows(&joined) * 2 <= i64::from(gpu.units) && wants_units(cx, group, s) {
         return Err(NoFuse::LessParallel);
     }
     if crate::join::overwrites(cx, group, s) || team(cx, &joined).is_none() {
         return Err(NoFuse::OtherPoints);
     }
     Ok(Draft { family: std::sync::Arc::new(Rows), ..draft.with(joined) })
+}
+
+/// Whether a statement reads far more than what the members of a group read and store, too, as the product behind a norm of one row reads
+/// weights, and has points to do so by more blocks than there are rows.
+fn wants_units(cx: &Cx<'_>, group: &Group, s: usize) -> bool {
+    let (own, facts) = (nest(cx.loops, s), &cx.loops.facts);
+    let points = |axes: &[Axis]| points(facts, axes);
+    let all = points(&own.axes).saturating_mul(points(&own.reduced));
+    let is_given = |buf: Buf| {
+        let infos = group.members.iter().map(|member| &cx.deps.stmts[member.stmt]);
+        infos.into_iter().any(|info| info.writes.contains(&buf) || info.reads.contains(&buf))
+    };
+    let mut read = [0i64; 2];
+    for &buf in &cx.deps.stmts[s].reads {
+        let data = &cx.loops.bufs[buf];
+        let bytes = size(facts, data.elements()).min(all).saturating_mul(data.dtype.size() as i64);
+        let sum = &mut read[usize::from(is_given(buf))];
+        *sum = sum.saturating_add(bytes);
+    }
+    points(&own.axes) > points(&group.outer) && read[0] > FAR_MORE * read[1]
 }
 
 /// Who takes a row.
