@@ -9,6 +9,9 @@
 //! ```
 //! Which reductions may, and how they are corrected, is for `litz_analysis::online` to say. No more than a block of a row of
 //! `s` and `e` is alive at a time. Rounding is that of sums by K blocks.
+//!
+//! Of few rows, as one new token of attention has, a GPU takes the columns in slabs, which blocks of threads go through side by side. What these
+//! have come to is merged behind (`region/slabs.rs`).
 
 mod blocks;
 mod idle;
@@ -16,11 +19,12 @@ mod region;
 
 use super::{Cx, Edits, Names, inline};
 use blocks::Blocks;
-use litz_analysis::online::{self, Chain, Role};
+use litz_analysis::contraction::Columns;
+use litz_analysis::online::{self, Chain, Correction, Member, Reference, Role};
 use litz_analysis::{Contraction, Uses};
 use litz_ir::Dtype;
 use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Stmt};
-use litz_ir::target::{Gpu, Target};
+use litz_ir::target::{BlockNeeds, Gpu, Target};
 use litz_sym::{Expr, Sym};
 use std::collections::BTreeSet;
 
@@ -47,6 +51,16 @@ const TILE_WIDTH: i64 = 64;
 /// Columns of a result that instructions of a GPU sum, at most.
 const TILE_COLUMNS: i64 = 128;
 
+/// Rows from which on instructions of a GPU take those of slabs: most of what they sum is nothing then, but memory is waited for anyway.
+const LEAST_TILE_ROWS: i64 = 2;
+/// Rows that a block of threads of a GPU takes at most, and a warp.
+const BLOCK_ROWS: i64 = 64;
+const WARP_ROWS: i64 = 16;
+/// Columns of a slab, at least: what merges slabs takes a launch, and a block some microseconds for so many.
+const LEAST_OF_SLAB: i64 = 256;
+/// Buffers in rotation of what is copied of columns.
+const BUFFERS: i64 = 2;
+
 /// Blocks that there are at least where some of them are idle: of 8, a causal mask leaves 4.5.
 const MIN_BLOCKS: i64 = 8;
 
@@ -58,22 +72,27 @@ pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
     while at < loops.stmts.len() {
         let found = online::find(loops, &uses, at).and_then(|chain| {
             let width = match cx.target {
-                Target::Gpu(gpu) if Work::of(loops, &chain)?.has_products => tile_width(loops, &chain, gpu),
+                Target::Gpu(gpu) if Work::of(loops, &chain)?.has_products => {
+                    let slabs = slabs(loops, &chain, gpu);
+                    let least = if slabs > 1 { LEAST_TILE_ROWS } else { MIN_ROWS };
+                    return tile_width(loops, &chain, gpu, least).map(|width| (slabs, chain, width));
+                }
                 Target::Cpu(_) | Target::Gpu(_) => block_width(loops, &chain, cx).or_else(|| {
                     let is_idle = |&width: &i64| is_idle_somewhere(loops, &uses, &chain, width);
                     idle_width(loops, &chain).filter(is_idle)
                 }),
             };
-            width.map(|width| (chain, width))
+            width.map(|width| (1, chain, width))
         });
-        let Some((chain, width)) = found else {
+        let Some((slabs, chain, width)) = found else {
             at += 1;
             continue;
         };
-        let blocks = Blocks::new(loops, &chain, width);
-        let region = region::region(loops, &uses, &chain, &blocks, &mut names);
+        let blocks = Blocks::new(loops, &chain, width, slabs);
+        let (region, behind) = region::region(loops, &uses, &chain, &blocks, &mut names);
         kept.extend(chain.kept.iter().map(|&at| loops.stmts[at].name().to_owned()));
-        replace(loops, &chain, Stmt::Recurrence(region));
+        let behind = behind.into_iter().map(Stmt::Nest);
+        replace(loops, &chain, std::iter::once(Stmt::Recurrence(region)).chain(behind));
         uses = Uses::of(loops);
         count += 1;
     }
@@ -88,16 +107,16 @@ pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
 fn is_idle_somewhere(loops: &Loops, uses: &Uses, chain: &Chain, width: i64) -> bool {
     let mut trial = loops.clone();
     let mut names = Names::of(&trial);
-    let blocks = Blocks::new(&trial, chain, width);
-    let region = region::region(&mut trial, uses, chain, &blocks, &mut names);
+    let blocks = Blocks::new(&trial, chain, width, 1);
+    let (region, _) = region::region(&mut trial, uses, chain, &blocks, &mut names);
     region.nests.iter().any(|nest| nest.idle.is_some())
 }
 
 /// Puts the region where the last member of the chain is, and behind it what comes later for it.
-fn replace(loops: &mut Loops, chain: &Chain, region: Stmt) {
+fn replace(loops: &mut Loops, chain: &Chain, region: impl Iterator<Item = Stmt>) {
     let Some(behind) = chain.members.keys().next_back().map(|last| last + 1) else { return };
     let mut edits = Edits::default();
-    edits.insert(behind, region);
+    region.for_each(|stmt| edits.insert(behind, stmt));
     let mut later: Vec<usize> = chain.kept.iter().chain(&chain.delayed).copied().collect();
     later.sort_unstable();
     later.iter().for_each(|&at| edits.insert(behind, loops.stmts[at].clone()));
@@ -186,8 +205,8 @@ fn block_width(loops: &Loops, chain: &Chain, cx: &Cx<'_>) -> Option<i64> {
 }
 
 /// Columns of a block that warps of a GPU take by instructions, where these sum all products: scores and weights are in registers then, and
-/// never in memory. Of results with more columns a thread has more than its registers hold.
-fn tile_width(loops: &Loops, chain: &Chain, gpu: &Gpu) -> Option<i64> {
+/// never in memory, and there are at least so many rows. Of results with more columns a thread has more than its registers hold.
+fn tile_width(loops: &Loops, chain: &Chain, gpu: &Gpu, least: i64) -> Option<i64> {
     let work = Work::of(loops, chain)?;
     let hint = |e: Expr| loops.facts.hint(e).unwrap_or(i64::MAX);
     let is_by_instruction = |at: usize| {
@@ -207,7 +226,45 @@ fn tile_width(loops: &Loops, chain: &Chain, gpu: &Gpu) -> Option<i64> {
     };
     let mut products = chain.members.keys().filter_map(|&at| is_by_instruction(at));
     let is_whole = products.all(|suits| suits);
-    (is_whole && !work.is_stored && work.rows >= MIN_ROWS).then_some(TILE_WIDTH)
+    (is_whole && !work.is_stored && work.rows >= least).then_some(TILE_WIDTH)
+}
+
+/// Slabs of the columns of a chain of products, by hints: as many as one wave of blocks has.
+fn slabs(loops: &Loops, chain: &Chain, gpu: &Gpu) -> i64 {
+    let hint = |e: Expr| loops.facts.size_hint(e).max(1);
+    let points = |axes: &[Axis]| axes.iter().map(|axis| hint(axis.extent)).fold(1, i64::saturating_mul);
+    // Only extremes say what slabs are corrected by.
+    let is_merged = |member: &Member| match &member.role {
+        Role::Reduction(reduction) => {
+            reduction.reference != Some(Reference::Mean)
+                && reduction.corrections.iter().all(|by| matches!(by, Correction::Exp(..)))
+        }
+        Role::Pointwise(_) => true,
+    };
+    if !chain.members.values().all(is_merged) {
+        return 1;
+    }
+    let (mut blocks, mut warps, mut bytes) = (1, 1, 0);
+    for (&at, member) in &chain.members {
+        let Some(nest) = online::chain::nest(loops, at) else { continue };
+        let Some(Columns { contraction, .. }) = Contraction::by_result(loops, nest) else { continue };
+        let Contraction { rhs, m, n, .. } = contraction;
+        let size = nest.body[rhs].op.element().map_or(0, |(buf, _)| loops.bufs[buf].dtype.size() as i64);
+        bytes += size
+            * match member.role {
+                Role::Pointwise(_) => points(&nest.reduced),
+                Role::Reduction(_) => points(&n),
+            };
+        let rows = m.iter().map(|axis| hint(axis.extent)).max().unwrap_or(1);
+        warps = (rows.min(BLOCK_ROWS) + WARP_ROWS - 1) / WARP_ROWS;
+        blocks = points(&nest.axes) / points(&n) / rows * ((rows + BLOCK_ROWS - 1) / BLOCK_ROWS);
+    }
+    let needs = BlockNeeds {
+        threads: warps * i64::from(Gpu::LANES),
+        registers: i64::from(Gpu::REGISTERS),
+        shared_bytes: BUFFERS * TILE_WIDTH * bytes,
+    };
+    (gpu.resident(needs) / blocks.max(1)).min(hint(chain.columns) / LEAST_OF_SLAB).max(1)
 }
 
 /// Columns of a block, where going block by block pays if half of the blocks are idle: there are enough of them.

@@ -11,8 +11,10 @@ use std::collections::BTreeMap;
 
 /// How columns are cut into blocks.
 pub struct Blocks {
-    /// Counts blocks.
+    /// Counts blocks, of each slab.
     pub over: Axis,
+    /// Counts slabs, which have the same number of blocks, if there are several.
+    pub slabs: Option<Axis>,
     /// Columns.
     pub columns: Expr,
     /// Columns of a block.
@@ -22,18 +24,24 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Blocks of so many columns of a chain.
-    pub fn new(loops: &Loops, chain: &Chain, width: i64) -> Blocks {
-        let nests = chain.members.keys().filter_map(|&at| nest(loops, at));
-        let var = names::symbol("jb", &loops.facts, nests.flat_map(Nest::all_axes));
-        let over = Axis { var, extent: chain.columns.ceildiv(width) };
-        let is_whole = loops.facts.divides(width, chain.columns);
-        Blocks { over, columns: chain.columns, width, is_whole }
+    /// Blocks of so many columns of a chain, in so many slabs.
+    pub fn new(loops: &Loops, chain: &Chain, width: i64, slabs: i64) -> Blocks {
+        let name = |name: &str| {
+            let nests = chain.members.keys().filter_map(|&at| nest(loops, at));
+            names::symbol(name, &loops.facts, nests.flat_map(Nest::all_axes))
+        };
+        let extent = chain.columns.ceildiv(width * slabs);
+        let over = Axis { var: name("jb"), extent };
+        let slabs = (slabs > 1).then(|| Axis { var: name("slab"), extent: Expr::int(slabs) });
+        let all = slabs.map_or(width, |slabs| width * slabs.extent.as_int().unwrap_or(1));
+        let is_whole = loops.facts.divides(all, chain.columns);
+        Blocks { over, slabs, columns: chain.columns, width, is_whole }
     }
 
     /// The column that `var` is in a block.
     pub fn column(&self, var: Sym) -> Expr {
-        Expr::sym(self.over.var) * self.width + Expr::sym(var)
+        let slab = self.slabs.map_or(Expr::zero(), |slabs| Expr::sym(slabs.var) * self.over.extent);
+        (slab + Expr::sym(self.over.var)) * self.width + Expr::sym(var)
     }
 
     /// Holds for columns that there are.

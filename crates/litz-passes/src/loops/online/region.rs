@@ -1,5 +1,7 @@
 //! Rewrites a chain of reductions as a region over blocks of their columns.
 
+mod slabs;
+
 use super::super::{Names, cse};
 use super::blocks::{Blocks, Body, Missing, missing};
 use super::idle;
@@ -14,14 +16,14 @@ use litz_ir::{Dtype, Scalar, ScalarOp};
 use litz_sym::{Expr, Sym};
 use std::collections::BTreeMap;
 
-/// The region that does what a chain does.
+/// The region that does what a chain does, and what merges its slabs behind it, if there are several.
 pub fn region(
     loops: &mut Loops,
     uses: &Uses,
     chain: &Chain,
     blocks: &Blocks,
     names: &mut Names,
-) -> Recurrence {
+) -> (Recurrence, Vec<Nest>) {
     let nests = chain
         .members
         .keys()
@@ -49,11 +51,19 @@ pub fn region(
             }
         }
     }
-    all.extend(rewrite.last(loops, uses, names));
+    let carry = rewrite.carried();
+    let mut behind = Vec::new();
+    if let Some(slab) = blocks.slabs {
+        all.iter_mut().for_each(|nest| rewrite.put_in(slab, nest));
+        behind = rewrite.merge(loops, names, slab, &mut all);
+        behind.extend(rewrite.last(loops, uses, names));
+    } else {
+        all.extend(rewrite.last(loops, uses, names));
+    }
     idle::mark(&mut all, loops, blocks, &|buf| rewrite.is_near(buf));
     let last = rewrite.nests.values().next_back().expect("invariant: a chain has members");
     let (name, from) = (names.statement(&format!("{}_online", last.name)), last.from.clone());
-    Recurrence { name, from, over: blocks.over, carry: rewrite.carried(), nests: all }
+    (Recurrence { name, from, over: blocks.over, carry, nests: all }, behind)
 }
 
 /// Buffers of a reference that others are corrected by, all with the elements of its nest's sums.
@@ -107,6 +117,7 @@ impl Rewrite<'_> {
                     let data = &loops.bufs[pointwise.buf];
                     let (name, mut sizes) = (format!("{}_block", data.name), data.sizes.clone());
                     sizes[pointwise.dim] = Expr::int(self.blocks.width);
+                    sizes.splice(0..0, self.blocks.slabs.map(|slabs| slabs.extent));
                     let ty = TensorType::contiguous(data.dtype, sizes).on(data.device);
                     self.pointwise.insert(pointwise.buf, names.add_buf(loops, &name, ty));
                 }
@@ -116,7 +127,7 @@ impl Rewrite<'_> {
                     let base =
                         stores.first().map_or(&*nest.name, |store| &*loops.bufs[store.buf].name).to_owned();
                     self.rows.extend(stores.iter().map(|store| (store.buf, (at, store.index.to_vec()))));
-                    let sizes = nest.axes.iter().map(|axis| axis.extent).collect();
+                    let sizes = self.blocks.slabs.iter().chain(&nest.axes).map(|axis| axis.extent).collect();
                     let ty = TensorType::contiguous(ty, sizes).on(loops.device_of(&nest.body));
                     let mut add =
                         |suffix: &str| names.add_buf(loops, &format!("{base}_{suffix}"), ty.clone());
@@ -169,7 +180,8 @@ impl Rewrite<'_> {
         let nest = &self.nests[&at];
         let axes = self.blocks.axes(&nest.axes, column);
         let reduced = self.blocks.axes(&nest.reduced, column);
-        let own = [&[self.blocks.over], &axes[..], &reduced[..]].concat();
+        let slabs: Vec<Axis> = self.blocks.slabs.into_iter().collect();
+        let own = [&slabs[..], &[self.blocks.over], &axes[..], &reduced[..]].concat();
         let facts = Nest { axes: own, reduced: Vec::new(), ..nest.clone() }.facts(&loops.facts);
         let is_row = |val: Val| self.is_row(nest, val);
         let (mut body, mut map) = (Body::default(), Vec::with_capacity(end));
@@ -353,22 +365,7 @@ impl Rewrite<'_> {
             Reference::Mean => reference.now,
         };
         let [before, after] = [old, reference.next].map(|buf| body.load(ty, buf, &index));
-        let near = match reference.kind {
-            // While all columns were removed the maximum is -inf; anything finite will do instead.
-            Reference::Extreme { is_guarded: false } => {
-                let lowest = body.push(ty, InstOp::Const(reduction.op.identity(ty)));
-                let zero = body.literal(ty, 0.0);
-                let is_lowest = body.op(Dtype::Bool, ScalarOp::Eq, &[after, lowest]);
-                body.op(ty, ScalarOp::Select, &[is_lowest, zero, after])
-            }
-            Reference::Extreme { is_guarded: true } => self.guarded(&mut body, like, reduction, after),
-            Reference::Mean => {
-                let Blocks { over, width, columns, is_whole } = self.blocks;
-                let end = (Expr::sym(over.var) + 1) * *width;
-                let count = body.number(ty, if *is_whole { end } else { end.min(*columns) });
-                body.op(ty, ScalarOp::Div, &[after, count])
-            }
-        };
+        let near = self.near(&mut body, at, reduction, after);
         let difference = body.op(ty, ScalarOp::Sub, &[before, near]);
         let mut stores = vec![(reference.now, near)];
         for &(change, buf) in &reference.changes {
@@ -385,6 +382,28 @@ impl Rewrite<'_> {
         stores.into_iter().for_each(|(buf, value)| body.store(ty, buf, &index, value));
         let name = names.statement(&format!("{}_ratio", like.name));
         Some(made(like, name, [&[self.blocks.over], &like.axes[..]].concat(), Vec::new(), body))
+    }
+
+    /// What distances are measured from where a reduction's result is `result`.
+    fn near(&self, body: &mut Body, at: usize, reduction: &Reduction, result: Val) -> Val {
+        let like = &self.nests[&at];
+        let ty = like.body[reduction.at].ty;
+        match self.references[&at].kind {
+            // While all columns were removed the maximum is -inf; anything finite will do instead.
+            Reference::Extreme { is_guarded: false } => {
+                let lowest = body.push(ty, InstOp::Const(reduction.op.identity(ty)));
+                let zero = body.literal(ty, 0.0);
+                let is_lowest = body.op(Dtype::Bool, ScalarOp::Eq, &[result, lowest]);
+                body.op(ty, ScalarOp::Select, &[is_lowest, zero, result])
+            }
+            Reference::Extreme { is_guarded: true } => self.guarded(body, like, reduction, result),
+            Reference::Mean => {
+                let Blocks { over, width, columns, is_whole, .. } = self.blocks;
+                let end = (Expr::sym(over.var) + 1) * *width;
+                let count = body.number(ty, if *is_whole { end } else { end.min(*columns) });
+                body.op(ty, ScalarOp::Div, &[result, count])
+            }
+        }
     }
 
     /// What a nest stores as its reference where its reduction's result is `result`.
