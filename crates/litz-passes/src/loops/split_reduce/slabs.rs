@@ -113,12 +113,13 @@ pub fn has_end(loops: &Loops, nest: &Nest, axis: Sym) -> bool {
     let Some(extent) = nest.reduced.iter().find(|reduced| reduced.var == axis).map(|axis| axis.extent) else {
         return false;
     };
-    let along = |op: &InstOp| match op {
-        InstOp::Load { buf, index, guard, .. } if index.iter().any(|at| at.has_sym(axis)) => {
+    let along = |op: &InstOp| {
+        let InstOp::Load { buf, index, guard, .. } = op else { return None };
+        let has_end = || {
             let mut dims = index.iter().zip(&loops.bufs[*buf].sizes);
-            Some(guard.is_empty() && dims.any(|(&at, &size)| at == Expr::sym(axis) && size == extent))
-        }
-        _ => None,
+            guard.is_empty() && dims.any(|(&at, &size)| at == Expr::sym(axis) && size == extent)
+        };
+        index.iter().any(|at| at.has_sym(axis)).then(has_end)
     };
     nest.body.iter().filter_map(|inst| along(&inst.op)).all(|has_end| has_end)
 }
