@@ -1,6 +1,6 @@
 //! Changes which kernel things run in, when kernels run, and in which order.
 
-use litz_ir::loops::{Axis, Loops};
+use litz_ir::loops::{Axis, Buf, BufKind, Loops, Nest, Stmt};
 use litz_ir::schedule::{KernelPlan, LoopKind, Schedule, ScheduleStep, Tree};
 use litz_sym::{Expr, Rel};
 
@@ -128,9 +128,29 @@ pub(super) fn move_leaf(schedule: &mut Schedule, _: &Loops, choices: &mut Choice
     Some(())
 }
 
-/// A step runs when the model is loaded, or no longer does.
-pub(super) fn at_load(schedule: &mut Schedule, _: &Loops, choices: &mut Choices<'_>) -> Option<()> {
-    let at = pick(choices, &(0..schedule.steps.len()).collect::<Vec<_>>())?;
+/// A step runs when the model is loaded, or no longer does: most of the time one that reads constants alone, or what is made then.
+pub(super) fn at_load(schedule: &mut Schedule, loops: &Loops, choices: &mut Choices<'_>) -> Option<()> {
+    let (flat, _) = loops.flat();
+    let nest = |name: &str| flat.stmts.iter().flat_map(Stmt::nests).find(|nest| nest.name == name);
+    let (mut made, mut able): (Vec<Buf>, Vec<usize>) = Default::default();
+    for (at, step) in schedule.steps.iter().enumerate() {
+        let ScheduleStep::Kernel(plan) = step else { continue };
+        let nests: Vec<&Nest> = plan.nests().into_iter().filter_map(nest).collect();
+        let written: Vec<Buf> = nests.iter().flat_map(|nest| nest.writes()).collect();
+        let is_known = |buf: &Buf| {
+            matches!(flat.bufs[*buf].kind, BufKind::Const(_)) || made.contains(buf) || written.contains(buf)
+        };
+        if nests.iter().flat_map(|nest| nest.reads()).all(|buf| is_known(&buf)) {
+            able.push(at);
+            made.extend(written);
+        }
+    }
+    let all: Vec<usize> = (0..schedule.steps.len()).collect();
+    let at = match pick(choices, &able) {
+        Some(at) if !choices.once_in(4) => at,
+        None if !choices.once_in(8) => return None,
+        _ => pick(choices, &all)?,
+    };
     match &mut schedule.steps[at] {
         ScheduleStep::Kernel(plan) => plan.at_load = !plan.at_load,
         ScheduleStep::Extern { at_load, .. } => *at_load = !*at_load,

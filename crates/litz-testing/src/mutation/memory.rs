@@ -208,17 +208,23 @@ pub(super) fn add_reuse(schedule: &mut Schedule, loops: &Loops, choices: &mut Ch
     };
     let mut pairs = Vec::new();
     for (_, plan) in kernels(schedule) {
+        let own: Vec<&Nest> = plan
+            .nests()
+            .into_iter()
+            .filter_map(|name| flat.stmts.iter().flat_map(|stmt| stmt.nests()).find(|nest| nest.name == name))
+            .collect();
+        // What the kernel makes itself is nobody's memory before it.
+        let is_given = |from: Buf| own.iter().all(|nest| !nest.writes().contains(&from));
         plan.body.iter().for_each(|tree| {
             tree.each_leaf(&mut |leaf| {
-                let nest =
-                    flat.stmts.iter().flat_map(|stmt| stmt.nests()).find(|nest| nest.name == leaf.nest);
-                let Some(nest) = nest else { return };
+                let Some(nest) = own.iter().find(|nest| nest.name == leaf.nest) else { return };
                 for (from, to) in nest
                     .reads()
                     .into_iter()
                     .flat_map(|from| nest.writes().into_iter().map(move |to| (from, to)))
                 {
-                    let is_free = flat.is_internal(from) && flat.is_internal(to) && from != to;
+                    let is_free =
+                        flat.is_internal(from) && flat.is_internal(to) && from != to && is_given(from);
                     if is_free && is_last_user(&flat, from, nest) && alike(from, to) {
                         pairs.extend(name(from).zip(name(to)));
                     }

@@ -1,7 +1,7 @@
 //! Changes the trees of kernels: what runs where, and in which order; and finds things in trees for all other changes.
 
-use litz_ir::loops::{Axis, Loops};
-use litz_ir::schedule::{Holds, KernelPlan, Leaf, Local, Schedule, ScheduleStep, Tree};
+use litz_ir::loops::{Axis, Loops, Stmt};
+use litz_ir::schedule::{Holds, KernelPlan, Leaf, Local, LoopKind, Schedule, ScheduleStep, Tree};
 use litz_sym::{Expr, Sym};
 
 use crate::choices::Choices;
@@ -259,7 +259,8 @@ pub(super) fn permute(schedule: &mut Schedule, _: &Loops, choices: &mut Choices<
     Some(())
 }
 
-/// A leaf is left out, or all leaves of its nest; of a copy the declaration as well, so that what read it reads the buffer.
+/// A leaf is left out, or all leaves of its nest; of a copy the declaration as well, so that what read it reads the buffer, and loops that
+/// copied nothing else ahead do so no longer.
 pub(super) fn drop_leaf(schedule: &mut Schedule, loops: &Loops, choices: &mut Choices<'_>) -> Option<()> {
     let (flat, _) = loops.flat();
     let live = flat.live_statements();
@@ -270,9 +271,11 @@ pub(super) fn drop_leaf(schedule: &mut Schedule, loops: &Loops, choices: &mut Ch
         plan.body.iter().for_each(|tree| tree.each_leaf(&mut |leaf| leaves.push(leaf.nest.clone())));
     }
     let unused: Vec<String> = leaves.iter().filter(|leaf| dead.contains(&&***leaf)).cloned().collect();
-    // Few programs have any, and hardly another leaf can be left out.
-    let nest = match pick(choices, &unused) {
-        Some(nest) if !choices.once_in(4) => nest,
+    let copies: Vec<String> =
+        leaves.iter().filter(|leaf| flat.stmts.iter().all(|stmt| !names(stmt, leaf))).cloned().collect();
+    // Few programs have any, and hardly another leaf can be left out but those that copy.
+    let nest = match (pick(choices, &unused), pick(choices, &copies)) {
+        (Some(nest), _) | (None, Some(nest)) if !choices.once_in(4) => nest,
         _ => pick(choices, &leaves)?,
     };
     let is_copy = |tree: &Tree| match tree {
@@ -293,9 +296,28 @@ pub(super) fn drop_leaf(schedule: &mut Schedule, loops: &Loops, choices: &mut Ch
     for step in &mut schedule.steps {
         if let ScheduleStep::Kernel(plan) = step {
             keep(&mut plan.body, &mut keeps);
+            plan.body.iter_mut().for_each(|tree| {
+                tree.visit_mut(&mut |tree| {
+                    let Tree::Loop { kind: kind @ LoopKind::Pipeline { .. }, body, .. } = tree else {
+                        return;
+                    };
+                    if !body.iter().any(|tree| matches!(tree, Tree::Local(local) if is_of_copy(local))) {
+                        *kind = LoopKind::For;
+                    }
+                });
+            });
         }
     }
     Some(())
+}
+
+/// Whether a nest of a statement has that name.
+fn names(stmt: &Stmt, name: &str) -> bool {
+    stmt.nests().iter().any(|nest| nest.name == name)
+}
+
+fn is_of_copy(local: &Local) -> bool {
+    matches!(local.holds, Holds::Copy { .. })
 }
 
 /// Keeps some leaves, and the loops that have any.
