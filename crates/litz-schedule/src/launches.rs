@@ -47,7 +47,7 @@ pub fn together(cx: &Cx<'_>, items: Vec<Item>) -> Vec<Item> {
             let mut before = item.stmts.iter().flat_map(after);
             before.any(|stmt| other.stmts.contains(stmt))
         };
-        let is_part = list.is_some() || may_share(&item) && most > 1 && cx.is_small(&item);
+        let is_part = list.is_some() || cx.may_share(&item) && most > 1 && cx.is_small(&item);
         let is_mate = list.is_some() && !open.is_empty() && open_list == list;
         let is_elsewhere = open.first().is_some_and(|first| cx.queue(first) != cx.queue(&item));
         let is_full = is_elsewhere || open.len() >= if is_mate { MOST_OF_LIST } else { most };
@@ -74,7 +74,7 @@ pub fn together(cx: &Cx<'_>, items: Vec<Item>) -> Vec<Item> {
 /// wherever they are in a row. Only names count that as many kernels have as a list has at least: others are those of values that operators of
 /// single tensors made, such as the learning rates of an optimizer.
 pub fn lists(cx: &Cx<'_>, items: &[Item]) -> Vec<Option<usize>> {
-    let may_share = |item: &&Item| cx.launches_cost() && may_share(item);
+    let may_share = |item: &&Item| cx.launches_cost() && cx.may_share(item);
     let mut uses: HashMap<&str, usize> = HashMap::new();
     for name in items.iter().filter(may_share).flat_map(|item| cx.names(item)) {
         *uses.entry(name).or_default() += 1;
@@ -96,10 +96,6 @@ pub fn lists(cx: &Cx<'_>, items: &[Item]) -> Vec<Option<usize>> {
     lists.into_iter().map(|list| list.filter(|list| counts[list] >= LEAST_OF_LIST)).collect()
 }
 
-fn may_share(item: &Item) -> bool {
-    !item.at_load && item.may_share_launch
-}
-
 /// Launches that items in this order take which belong to lists: the lengths of rows of mates, in launches.
 pub fn launches_of_lists(lists: impl Iterator<Item = Option<usize>>) -> usize {
     let (mut launches, mut row, mut last) = (0, 0, None);
@@ -118,6 +114,15 @@ impl<'a> Cx<'a> {
             Target::Cpu(cpu) => cpu.threads > 1,
             Target::Gpu(_) => true,
         }
+    }
+
+    /// Whether an item may be a part of a launch. On a GPU its blocks are along one axis: of the digits of several too little can be proved.
+    fn may_share(&self, item: &Item) -> bool {
+        let is_on_one_axis = match self.target {
+            Target::Cpu(_) => true,
+            Target::Gpu(_) => item.kernel.as_ref().is_some_and(|kernel| kernel.grid.len() <= 1),
+        };
+        !item.at_load && item.may_share_launch && is_on_one_axis
     }
 
     /// Instructions that all points of statements execute.
@@ -224,12 +229,8 @@ fn part(loops: &Loops, plan: &KernelPlan, number: Expr) -> (Expr, Vec<Tree>) {
 
 /// How many blocks a plan of a GPU has in the grid of a launch, and what happens in the one of that number.
 fn blocks(plan: &KernelPlan, number: Expr) -> (Expr, Vec<Tree>) {
-    let (mut body, mut left, mut count) = (plan.body.clone(), number, Expr::one());
-    for (at, axis) in plan.grid.iter().enumerate().rev() {
-        let value = if at == 0 { left } else { left.modulo(axis.extent) };
-        body.iter_mut().for_each(|tree| tree.replace(axis.var, value));
-        left = left.floordiv(axis.extent);
-        count = count * axis.extent;
-    }
-    (count, body)
+    let mut body = plan.body.clone();
+    let Some(axis) = plan.grid.first() else { return (Expr::one(), body) };
+    body.iter_mut().for_each(|tree| tree.replace(axis.var, number));
+    (axis.extent, body)
 }
