@@ -10,6 +10,7 @@
 //! itself, with what is around; and where conditions leave one of two an interval of a loop's iterations, they leave the other the
 //! same.
 
+use super::levels::level_of;
 use super::points::is_one;
 use super::{Around, Occurrence, Verifier};
 use crate::together::lanes_together;
@@ -172,6 +173,15 @@ impl Verifier<'_> {
                 nest.name, around.axis.var, around.axis.var
             );
             self.report.check(!is_in(&combined) || !is_in(&kept) || are_lanes, "merge-level", message);
+            // A warp combines what all of its lanes have, from the first one on.
+            let is_of_threads = matches!(level, Level::Lane | Level::Thread);
+            let is_from_first = level_of(around).is_none_or(|(team, _)| team.from == 0);
+            let message = format_args!(
+                "`{}`: iterations of loop {} are combined: expected threads from the first one on",
+                nest.name, around.axis.var
+            );
+            let is_whole = is_from_first || !is_of_threads || !is_in(&combined);
+            self.report.check(is_whole, "merge-level", message);
             self.sites.note(&self.report.diags, user.site());
         }
     }

@@ -209,7 +209,49 @@ impl<'a> Verifier<'a> {
             }
         }
         self.fail_all("foreign-memory", problems);
+        self.stored_together();
         self.stored_at_once();
+    }
+
+    /// Reports loops over several threads an iteration in which these load what the first of them stores, in memory that others see: within
+    /// an iteration they do not meet.
+    fn stored_together(&mut self) {
+        let mut touched: HashMap<(usize, Buf), [Option<Site>; 2]> = HashMap::new();
+        for (stmt, places) in self.loops.stmts.iter().zip(&self.placed) {
+            for place in places {
+                let level =
+                    place.path.iter().rev().find_map(|around| Some((around.number, level_of(around)?.0)));
+                let Some((number, _)) = level.filter(|(_, team)| team.each > 1 && !team.level.has_threads())
+                else {
+                    continue;
+                };
+                for nest in stmt.nests() {
+                    for (at, (inst, parts)) in nest.body.iter().zip(parts_of(nest)).enumerate() {
+                        let Some((buf, _)) = inst.op.element().filter(|_| parts.contains(&place.part)) else {
+                            continue;
+                        };
+                        let is_store = matches!(inst.op, InstOp::Store { .. });
+                        let (buf, declared) = match is_store {
+                            true => (buf, self.declared_around(place, buf)),
+                            false => self.held(nest, place, (at, buf)),
+                        };
+                        if declared.is_some_and(|at| !self.locals[at.number].0.space.is_shared()) {
+                            continue;
+                        }
+                        touched.entry((number, buf)).or_default()[usize::from(is_store)] = place.site();
+                    }
+                }
+            }
+        }
+        let both = touched.into_iter().filter_map(|((_, buf), sites)| Some((buf, sites[0]?, sites[1]?)));
+        let mut both: Vec<(Buf, Site)> = both.map(|(buf, _, site)| (buf, site)).collect();
+        both.sort_by_key(|(buf, _)| *buf);
+        let problem = |(buf, site): (Buf, Site)| {
+            let name = &self.loops.bufs[buf].name;
+            (format!("`{name}`: threads of one iteration load what the first of them stores"), Some(site))
+        };
+        let problems = both.into_iter().map(problem).collect();
+        self.fail_all("unordered-store", problems);
     }
 
     /// Reports stores to shared memory of what is computed several times, of an element that another thread may touch before all meet.

@@ -129,7 +129,8 @@ impl Verifier<'_> {
         self.sites.note(&self.report.diags, first.and_then(Occurrence::site));
     }
 
-    /// What runs at load reads constants and what ran at load before, and knows no sizes that calls give.
+    /// What runs at load reads constants and what ran at load before, knows no sizes that calls give, and stores what no call stores to: the
+    /// next call would find what the one before it left.
     pub(super) fn load_inputs(&mut self) {
         let is_size = |sym: Sym| self.loops.facts.is_symbol_declared(sym);
         for step in self.schedule.steps.iter().filter(|step| step.at_load()) {
@@ -143,6 +144,9 @@ impl Verifier<'_> {
         }
         let at_load =
             |places: &[Occurrence]| places.iter().any(|place| self.schedule.steps[place.step].at_load());
+        let placed = || self.loops.stmts.iter().zip(&self.placed);
+        let kept: HashSet<Buf> =
+            placed().filter(|(_, places)| at_load(places)).flat_map(|(stmt, _)| stmt.writes()).collect();
         let mut late: HashSet<Buf> = self
             .loops
             .bufs
@@ -150,9 +154,17 @@ impl Verifier<'_> {
             .filter(|(_, data)| data.kind == BufKind::Input)
             .map(|(buf, _)| buf)
             .collect();
-        for (stmt, places) in self.loops.stmts.iter().zip(&self.placed) {
+        for (stmt, places) in placed() {
             if !at_load(places) {
                 late.extend(stmt.writes());
+                for buf in stmt.writes().into_iter().filter(|buf| kept.contains(buf)) {
+                    let message = format_args!(
+                        "`{}` stores in every call to `{}`, which is stored to at load",
+                        stmt.name(),
+                        self.loops.bufs[buf].name
+                    );
+                    self.report.fail("load-order", message);
+                }
                 continue;
             }
             let message =
