@@ -34,7 +34,7 @@ use crate::copies::with_copies;
 use crate::inside::longest;
 use litz_ir::diag::{Diag, Diags};
 use litz_ir::graph::Queue;
-use litz_ir::loops::{Axis, Buf, Loops, Stmt};
+use litz_ir::loops::{Axis, Buf, Loops, Span, Stmt};
 use litz_ir::schedule::{
     Block, KernelPlan, Leaf, Local, LocalSpace, LoopKind, Means, Part, Schedule, ScheduleStep, Tree,
 };
@@ -95,6 +95,12 @@ pub fn verify_text(schedule: &Schedule, positions: &Positions, loops: &Loops) ->
     diags
 }
 
+/// Whether a statement runs once for each point of a region's axis.
+fn has_axis(loops: &Loops, at: usize, region: &Span) -> bool {
+    let mut axes = loops.stmts[at].nests().iter().flat_map(|nest| nest.all_axes());
+    axes.any(|axis| axis.var == region.over.var)
+}
+
 /// As [`verify`], with the places of problems, without those of functions.
 pub fn problems(schedule: &Schedule, loops: &Loops) -> Vec<Problem> {
     let (flat, spans) = loops.flat();
@@ -138,6 +144,10 @@ pub fn problems(schedule: &Schedule, loops: &Loops) -> Vec<Problem> {
         placed,
         count: 0,
         repeated: spans.iter().flat_map(|span| span.stmts.clone()).collect(),
+        iterated: spans
+            .iter()
+            .flat_map(|span| span.stmts.clone().filter(|&at| has_axis(loops, at, span)))
+            .collect(),
         first_copy,
         recomputed: (first_copy..loops.stmts.len()).collect(),
         proofs: RefCell::default(),
@@ -290,8 +300,10 @@ struct Verifier<'a> {
     /// Where the accumulators of each are initialized and merged.
     accumulating: Vec<Vec<Occurrence>>,
     count: usize,
-    /// The statements that regions repeat.
+    /// The statements of regions.
     repeated: HashSet<usize>,
+    /// Those of them that run once for each point of the region's axis.
+    iterated: HashSet<usize>,
     /// Position of the first statement that makes a copy: these are the last ones.
     first_copy: usize,
     /// Statements that may compute an element several times, or not at all.

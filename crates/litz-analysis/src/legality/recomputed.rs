@@ -106,7 +106,7 @@ impl<'a> Verifier<'a> {
         );
         let writers = self.writers_of(original);
         let is_given = usize::from(self.loops.bufs[original].kind != BufKind::Temp);
-        let is_once = writers.len() + is_given == 1 && !writers.iter().any(|at| self.repeated.contains(at));
+        let is_once = writers.len() + is_given == 1 && !writers.iter().any(|at| self.iterated.contains(at));
         let message = format_args!("`{of}` has several contents: `{name}` would be a copy of which?");
         self.report.check(is_once, "copied-buffer", message);
         made
