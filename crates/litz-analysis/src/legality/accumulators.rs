@@ -186,8 +186,8 @@ impl Verifier<'_> {
         }
     }
 
-    /// Checks that what reads accumulators is behind the loops over levels behind which a merge is done: those around it that the accumulators
-    /// are not the iterations' own by, also where they have one iteration.
+    /// Checks that what reads accumulators is behind the loops over levels behind which a merge is done: those around it that private
+    /// accumulators are not the iterations' own by, also where they have one iteration. Accumulators that others see are nobody's own.
     fn is_behind_loops(
         &mut self,
         nest: &Nest,
@@ -199,7 +199,8 @@ impl Verifier<'_> {
         let levels = |path: &[Around]| {
             path.get(scope.loops..).unwrap_or_default().iter().filter(is_over_level).count()
         };
-        let owners = inits.iter().map(|init| levels(&init.path)).min().unwrap_or(0);
+        let is_private = !self.locals[scope.number].0.space.is_shared();
+        let owners = inits.iter().map(|init| levels(&init.path)).min().filter(|_| is_private).unwrap_or(0);
         let shared = merge.shared_loops(reader).get(scope.loops..).unwrap_or_default();
         let facts = &self.loops.facts;
         let mut single = shared.iter().filter(is_over_level).skip(owners);
