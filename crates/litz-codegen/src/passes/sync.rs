@@ -5,7 +5,7 @@
 //! the next one is put ahead of the first statement that conflicts with them. The end of a sequential loop is
 //! followed by its beginning. An access at the index of a store, by the same thread, needs none: what no two threads store
 //! to belongs to the one that does. It does if it makes that store, too: where all holds that the store asks for. Nor do two accesses
-//! where the element says which thread touches it: see [`Digit`]. Of a warp or warpgroup the first thread stores, and all load.
+//! where the element says which thread touches it: see `Digit`. Of a warp or warpgroup the first thread stores, and all load.
 //!
 //! Several blocks of a grid point meet as a cluster does, or once, where the last one is elected: see [`Blocks`].
 //!
