@@ -17,10 +17,6 @@ use litz_ir::schedule::{Layout, Leaf, LocalSpace, LoopKind, Means, Part};
 use litz_ir::target::{Gpu, Instruction, Level, Target};
 use litz_sym::{Expr, Rel, Sym};
 
-/// Elements of a box along a dimension, at most.
-const MOST_ELEMENTS: i64 = 256;
-/// Bytes of a row of a box whose units change places, at most.
-const MOST_SWIZZLED: i64 = 128;
 /// What rows and pitches of boxes are multiples of, in bytes.
 const ALIGNMENT: i64 = 16;
 
@@ -208,10 +204,9 @@ impl Verifier<'_> {
             let count = count_along(value, &along).ok_or_else(|| {
                 format!("along dimension {dim} its loops do not count a number of elements one after another")
             })?;
-            if count > MOST_ELEMENTS {
-                return Err(format!(
-                    "along dimension {dim} it has {count} elements, of at most {MOST_ELEMENTS}"
-                ));
+            let most = i64::from(Gpu::BOX_ELEMENTS);
+            if count > most {
+                return Err(format!("along dimension {dim} it has {count} elements, of at most {most}"));
             }
             let stride = data.strides[dim];
             if stride.is_one() && row.is_none() {
@@ -233,9 +228,12 @@ impl Verifier<'_> {
         }
         match self.locals[number].0.layout {
             Layout::Dense => {}
-            Layout::Swizzled(16) if bytes <= MOST_SWIZZLED => {}
+            Layout::Swizzled(16) if bytes <= Gpu::BOX_ROW_BYTES => {}
             Layout::Swizzled(16) => {
-                return Err(format!("its swizzled rows are of {bytes} bytes, of at most {MOST_SWIZZLED}"));
+                return Err(format!(
+                    "its swizzled rows are of {bytes} bytes, of at most {}",
+                    Gpu::BOX_ROW_BYTES
+                ));
             }
             Layout::Swizzled(_) | Layout::Padded(_) => {
                 return Err("units of 16 bytes change places in it, or nothing does".to_owned());

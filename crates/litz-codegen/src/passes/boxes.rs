@@ -20,9 +20,6 @@ use litz_sym::{Cmp, Expr, Facts, Rel};
 /// The pass.
 pub const PASS: Pass = Pass { name: "boxes", run };
 
-/// Bytes of a row of a box whose units change places, at most.
-const MOST_SWIZZLED: i64 = 128;
-
 /// Replaces loops of a target that has boxes.
 fn run(kernel: &mut Kernel, target: &Target) -> Result<(), Diag> {
     let has_box = match target {
@@ -100,7 +97,8 @@ impl Boxer<'_> {
         // Elements of the box within the dimension: it is dense in shared memory.
         let mut within = 1_i64;
         for inner in loops.iter().rev() {
-            let count = u32::try_from(inner.extent.as_int()?).ok().filter(|&count| count <= BoxCopy::MOST)?;
+            let count =
+                u32::try_from(inner.extent.as_int()?).ok().filter(|&count| count <= Gpu::BOX_ELEMENTS)?;
             let (place, rest) = first.linear(inner.var)?;
             (place.as_int()? == within).then_some(())?;
             first = rest;
@@ -126,7 +124,7 @@ impl Boxer<'_> {
         let bytes = i64::from(row.count) * size;
         let fits = row.step.is_one()
             && bytes % i64::from(Gpu::VECTOR_BYTES) == 0
-            && (target.swizzle.is_none() || bytes <= MOST_SWIZZLED)
+            && (target.swizzle.is_none() || bytes <= Gpu::BOX_ROW_BYTES)
             && outer.iter().all(|dim| is_aligned(dim.step))
             && is_aligned(origin);
         let is_box = fits && !is_left && from.guard.iter().all(is_used);

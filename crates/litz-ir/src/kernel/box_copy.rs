@@ -4,6 +4,7 @@ use litz_sym::{Expr, Rel, Sym};
 
 use super::Mem;
 use crate::loops::Axis;
+use crate::target::Gpu;
 
 /// Copies a box of elements from global to shared memory, in the background, by one thread that fills a buffer of a ring.
 ///
@@ -44,9 +45,7 @@ pub struct BoxDim {
 
 impl BoxCopy {
     /// Dimensions at most.
-    pub const DIMS: usize = 4;
-    /// Elements along a dimension at most.
-    pub const MOST: u32 = 256;
+    pub const DIMS: usize = Gpu::BOX_DIMS - 1;
 
     /// Loops over the elements of the box, outermost first.
     pub fn axes(&self) -> Vec<Axis> {

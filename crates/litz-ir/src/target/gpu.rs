@@ -201,6 +201,10 @@ impl Gpu {
     pub const CLUSTER: u32 = 8;
     /// Dimensions of a box that one thread has copied, at most.
     pub const BOX_DIMS: usize = 5;
+    /// Elements of a box along a dimension, at most.
+    pub const BOX_ELEMENTS: u32 = 256;
+    /// Bytes of a row of a box whose units change places, at most.
+    pub const BOX_ROW_BYTES: i64 = 128;
     /// Blocks of one launch, at most.
     pub const BLOCKS: u32 = i32::MAX as u32;
     /// 32-bit registers of a thread, at most.

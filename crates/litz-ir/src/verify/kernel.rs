@@ -440,8 +440,8 @@ impl Verifier<'_> {
         self.report.same_type(data[0].map(|data| data.dtype), data[1].map(|data| data.dtype), &place);
         for BoxDim { count, step, range } in dims {
             let message =
-                format_args!("{place}: {count} elements along a dimension, not 1 to {}", BoxCopy::MOST);
-            self.report.check((1..=BoxCopy::MOST).contains(count), "wrong-box", message);
+                format_args!("{place}: {count} elements along a dimension, not 1 to {}", Gpu::BOX_ELEMENTS);
+            self.report.check((1..=Gpu::BOX_ELEMENTS).contains(count), "wrong-box", message);
             self.report.expr(*step, &place);
             range.iter().flatten().for_each(|&bound| self.report.expr(bound, &place));
         }
