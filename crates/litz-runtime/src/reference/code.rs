@@ -96,6 +96,8 @@ pub(super) struct ElementRef {
     /// Where the memory is not flat, each coordinate and the size of its dimension.
     pub(super) coordinates: Vec<(Formula, Formula)>,
     pub(super) dtype: Dtype,
+    /// Data says which element it is.
+    pub(super) is_chosen: bool,
 }
 
 /// An element that is multiplied as f32; zero where its guard fails.

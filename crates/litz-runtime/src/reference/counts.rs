@@ -27,7 +27,8 @@ const ROWS: i64 = 8;
 pub struct Served {
     /// What was taken.
     pub taken: u64,
-    /// The least for the distinct bytes of each access, wherever they are.
+    /// The least for the distinct bytes of each access, wherever they are; where data says which elements these are, for each run of adjacent
+    /// ones.
     pub least: u64,
 }
 
@@ -99,6 +100,8 @@ struct Access {
     part: [i64; 3],
     /// It is by an instruction of a team, for rows, columns and reduced points.
     is_matrix: bool,
+    /// Data says which elements.
+    is_chosen: bool,
 }
 
 /// Who makes an access.
@@ -135,6 +138,7 @@ pub(super) struct Counter {
     threads: u32,
     act: usize,
     is_box: bool,
+    is_chosen: bool,
     pub(super) place: Place,
     /// Bytes at which elements begin, by access.
     elements: HashMap<Access, Vec<usize>>,
@@ -153,6 +157,8 @@ impl Counter {
         let Some(kind) = kind(node) else { return };
         self.act = std::ptr::from_ref(node).addr();
         self.is_box = matches!(node, Node::Move { is_async: true, .. }) && by.range.single().is_none();
+        self.is_chosen =
+            matches!(node, Node::Load { place, .. } | Node::Store { place, .. } if place.is_chosen);
         let is_product = matches!(node, Node::Store { .. } | Node::MulAdd { .. });
         let (kind, times) = match by.at {
             [None, None, None] if let Node::MultiplyFragments(product) = node => {
@@ -207,8 +213,9 @@ impl Counter {
             return;
         }
         let path = if self.is_box { self.place.team } else { self.place.path };
+        let (act, is_chosen) = (self.act, self.is_chosen);
         let mut access =
-            Access { act: self.act, mem, is_store, warp: 0, path, part: [0; 3], is_matrix: false };
+            Access { act, mem, is_store, warp: 0, path, part: [0; 3], is_matrix: false, is_chosen };
         let byte = at * bytes;
         if let [Some(row), Some(column), Some(point)] = by.at {
             access.is_matrix = true;
@@ -261,7 +268,7 @@ impl Counter {
             if memory.space == MemorySpace::Shared {
                 self.counts.banks.add(rounds(&begins, bytes));
             } else {
-                let served = sectors(&begins, bytes);
+                let served = sectors(&begins, bytes, access.is_chosen);
                 if access.is_store { &mut self.counts.stores } else { &mut self.counts.loads }.add(served);
             }
         }
@@ -276,11 +283,13 @@ fn parts(begins: &[usize], bytes: usize, of: usize) -> Vec<usize> {
     parts
 }
 
-fn sectors(begins: &[usize], bytes: usize) -> Served {
-    Served {
-        taken: parts(begins, bytes, SECTOR).len() as u64,
-        least: (begins.len() * bytes).div_ceil(SECTOR) as u64,
-    }
+/// Sectors of elements that begin at these bytes, in their order; where data chose them, nobody could have put runs of them side by side.
+fn sectors(begins: &[usize], bytes: usize, is_chosen: bool) -> Served {
+    let taken = parts(begins, bytes, SECTOR).len() as u64;
+    let least = |elements: usize| (elements * bytes).div_ceil(SECTOR) as u64;
+    let of_runs = || begins.chunk_by(|one, next| one + bytes == *next).map(|run| least(run.len())).sum();
+    let least = if is_chosen { taken.min(of_runs()) } else { least(begins.len()) };
+    Served { taken, least }
 }
 
 fn rounds(begins: &[usize], bytes: usize) -> Served {
@@ -323,11 +332,14 @@ mod tests {
     #[test]
     fn accesses_take_the_sectors_and_rounds_that_their_bytes_are_in() {
         let every = |count: usize, bytes: usize| -> Vec<usize> { (0..count).map(|at| at * bytes).collect() };
-        assert_eq!(sectors(&every(32, 4), 4), Served { taken: 4, least: 4 });
-        assert_eq!(sectors(&every(32, 32), 4), Served { taken: 32, least: 4 });
+        assert_eq!(sectors(&every(32, 4), 4, false), Served { taken: 4, least: 4 });
+        assert_eq!(sectors(&every(32, 32), 4, false), Served { taken: 32, least: 4 });
+        assert_eq!(sectors(&every(32, 32), 4, true), Served { taken: 32, least: 32 });
+        assert_eq!(sectors(&[0, 4, 28, 32], 4, true), Served { taken: 2, least: 2 });
+        assert_eq!(sectors(&[0, 8], 4, true), Served { taken: 1, least: 1 });
         let odd: Vec<usize> = every(32, 4).iter().map(|at| at + 4).collect();
-        assert_eq!(sectors(&odd, 4), Served { taken: 5, least: 4 });
-        assert_eq!(sectors(&[6], 2), Served { taken: 1, least: 1 });
+        assert_eq!(sectors(&odd, 4, false), Served { taken: 5, least: 4 });
+        assert_eq!(sectors(&[6], 2, false), Served { taken: 1, least: 1 });
         assert_eq!(rounds(&every(32, 4), 4), Served { taken: 1, least: 1 });
         assert_eq!(rounds(&every(32, 128), 4), Served { taken: 32, least: 1 });
         assert_eq!(rounds(&every(32, 2), 2), Served { taken: 1, least: 1 }, "halves of a word come together");

@@ -1,6 +1,6 @@
 //! Prepares a kernel for interpretation: symbols, memories and operations are resolved and types are checked.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use litz_ir::kernel::{
     self, Act, BoxCopy, Dot, Element, Fragment, Kernel, KernelLoopKind, LaneReduction, MatrixProduct, Mem,
@@ -23,6 +23,7 @@ pub(super) fn prepare(kernel: &Kernel) -> Result<Code, RunError> {
     let mut cx = Context {
         kernel,
         symbols: HashMap::new(),
+        bound: HashSet::new(),
         has_levels: false,
         has_blocks: false,
         has_clusters: false,
@@ -80,6 +81,8 @@ pub(super) fn prepare(kernel: &Kernel) -> Result<Code, RunError> {
 struct Context<'a> {
     kernel: &'a Kernel,
     symbols: HashMap<Sym, usize>,
+    /// Those that values are bound to.
+    bound: HashSet<Sym>,
     has_levels: bool,
     has_blocks: bool,
     has_clusters: bool,
@@ -186,6 +189,7 @@ impl Context<'_> {
                     return Err(self.bug(format!("bind of {sym} has no message {check}")));
                 }
                 let extent = self.formula(*extent)?;
+                self.bound.insert(*sym);
                 Node::Bind { sym: self.define(*sym), value: self.value(*value)?, extent, check: *check }
             }
             Stmt::Act(Act::Store { mem, index, value, combine, guard, atomic }) => {
@@ -480,7 +484,8 @@ impl Context<'_> {
             }
         }
         let position = self.formula(data.place(index))?;
-        Ok(ElementRef { mem: mem.0 as usize, index: position, coordinates, dtype: data.dtype })
+        let is_chosen = index.iter().any(|at| self.bound.iter().any(|&sym| at.has_sym(sym)));
+        Ok(ElementRef { mem: mem.0 as usize, index: position, coordinates, dtype: data.dtype, is_chosen })
     }
 
     fn written(&self, mem: Mem, index: &[Expr]) -> Result<ElementRef, RunError> {
