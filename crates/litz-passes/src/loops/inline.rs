@@ -13,6 +13,7 @@ use litz_analysis::constants::Constants;
 use litz_analysis::{Contraction, Uses};
 use litz_ir::ScalarOp;
 use litz_ir::loops::{Axis, Buf, BufData, Inst, InstOp, Loops, Nest, Stmt, Val};
+use litz_ir::target::Target;
 use litz_ir::verify::loops::Inside;
 use litz_ir::{Dtype, Scalar};
 use litz_sym::{Expr, Facts, Known, Rel, Sym};
@@ -111,7 +112,7 @@ fn take_in(
             return false;
         }
     }
-    if reads > 1 && !cheap && loads(producer) > 0 {
+    if reads > 1 && (!cheap && loads(producer) > 0 || is_kept(loops, producer, &readers, cx.target)) {
         return false;
     }
     let mut changed = Vec::new();
@@ -137,6 +138,14 @@ fn take_in(
         uses.update(r, Some(&loops.stmts[r]));
     }
     true
+}
+
+/// Whether threads of a GPU keep what a nest makes for its readers, of which one reduces it: they would have to look up again and again where
+/// it comes from, as data says.
+fn is_kept(loops: &Loops, producer: &Nest, readers: &[usize], target: &Target) -> bool {
+    let reduces = |reader: &usize| loops.stmts[*reader].nests().iter().any(|nest| nest.reduces());
+    let is_chosen = producer.body.iter().any(|inst| matches!(inst.op, InstOp::Bind { .. }));
+    matches!(target, Target::Gpu(_)) && is_chosen && readers.iter().any(reduces)
 }
 
 /// The one store of a nest without reductions or scans. A nest without points stores nothing, and reads what has no

@@ -77,7 +77,9 @@ pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
                     let least = if slabs > 1 { LEAST_TILE_ROWS } else { MIN_ROWS };
                     return tile_width(loops, &chain, gpu, least).map(|width| (slabs, chain, width));
                 }
-                Target::Cpu(_) | Target::Gpu(_) => block_width(loops, &chain, cx).or_else(|| {
+                // Threads of a GPU share a row, and keep it.
+                Target::Gpu(_) => None,
+                Target::Cpu(_) => block_width(loops, &chain, cx).or_else(|| {
                     let is_idle = |&width: &i64| is_idle_somewhere(loops, &uses, &chain, width);
                     idle_width(loops, &chain).filter(is_idle)
                 }),

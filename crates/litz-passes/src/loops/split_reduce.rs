@@ -11,7 +11,7 @@ mod slabs;
 use super::swept::Swept;
 use super::{Cx, Edits, Names, cse, names};
 use litz_analysis::Contraction;
-use litz_analysis::access::accesses;
+use litz_analysis::access::{Access, Stride, accesses, stride};
 use litz_ir::graph::TensorType;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, BindOf, Buf, Inst, InstOp, Loops, Nest, Stmt, Val};
@@ -143,12 +143,14 @@ fn divide(
             (for_threads, is_swept.then_some(reduced / ROWS))
         }
         Target::Gpu(gpu) => {
+            let columns = columns && has_columns(loops, nest);
             let blocks = if columns { (results + LANES - 1) / LANES } else { results };
             let least = if columns { LEAST_OF_COLUMNS } else { LEAST_OF_ROW };
             let wanted = (2 * i64::from(gpu.units) / blocks).min(reduced / least);
-            let wanted = (wanted >= 2).then_some(wanted);
-            // Results of neighbouring columns are stored as neighbours.
-            if columns { (None, wanted) } else { (wanted, None) }
+            let wanted = (wanted >= 2 && (columns || !is_kept(loops, at, gpu))).then_some(wanted);
+            // Results of neighbouring columns are stored as neighbours, and of rows what a thread each adds up, where that is little.
+            let is_beside = columns || wanted.is_some_and(|blocks| blocks < LANES);
+            if is_beside { (None, wanted) } else { (wanted, None) }
         }
     };
     let wanted = for_threads.max(for_rows)?;
@@ -229,6 +231,35 @@ fn step(loops: &Loops, nest: &Nest, var: Sym) -> i64 {
     let of = |e: Expr| e.linear(var).map_or(i64::MAX, |(c, _)| loops.facts.hint(c).unwrap_or(1 << 20).abs());
     let loads = accesses(nest).filter(|access| !access.store).map(|load| of(load.place(loops, nest)));
     loads.max().unwrap_or(0)
+}
+
+/// Whether a block of a GPU's threads that has a row can keep what is reduced of it, in half of a unit's registers, for other nests that read
+/// it, too: what several blocks share they would have to read again, and a unit, which loads 64 bytes in a clock, has so much in less time
+/// than a launch takes.
+fn is_kept(loops: &Loops, at: usize, gpu: &Gpu) -> bool {
+    let Stmt::Nest(nest) = &loops.stmts[at] else { return false };
+    let reads = |nest: &Nest, buf: Buf| accesses(nest).any(|access| !access.store && access.buf == buf);
+    let is_read = |buf: Buf| {
+        let others = loops.stmts.iter().enumerate().filter(|(other, _)| *other != at);
+        others.flat_map(|(_, stmt)| stmt.nests()).any(|other| reads(other, buf))
+    };
+    let along = |access: &Access<'_>| {
+        nest.reduced.iter().any(|axis| access.index.iter().any(|at| at.has_sym(axis.var)))
+    };
+    let rows: Vec<Buf> =
+        accesses(nest).filter(|access| !access.store && along(access)).map(|load| load.buf).collect();
+    let elements = nest.reduced.iter().map(|axis| hint(loops, axis.extent)).fold(1, i64::saturating_mul);
+    let bytes = rows.iter().map(|&buf| elements.saturating_mul(loops.bufs[buf].dtype.size() as i64));
+    rows.iter().any(|&buf| is_read(buf))
+        && bytes.fold(0, i64::saturating_add) <= 2 * i64::from(gpu.unit.registers)
+}
+
+/// Whether results next to each other are reduced from what lies next to each other: rows that data chooses are not.
+fn has_columns(loops: &Loops, nest: &Nest) -> bool {
+    let is_reduced = |place: &Expr| nest.reduced.iter().any(|axis| place.has_sym(axis.var));
+    let mut loads = accesses(nest).filter(|access| !access.store).map(|load| load.place(loops, nest));
+    let is_beside = |place: Expr| nest.axes.iter().any(|axis| stride(place, axis.var) == Stride::Unit);
+    loads.any(|place| is_reduced(&place) && is_beside(place))
 }
 
 /// Points of the divided axis in a block, for about that many blocks: one that leaves no remainder, if there is one
