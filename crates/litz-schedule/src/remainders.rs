@@ -186,7 +186,8 @@ fn limit(trees: &[Tree], axis: Axis, nests: &Nests<'_>, facts: &Facts) -> Option
     facts.declare_index(axis.var, axis.extent);
     let mut common: Option<Expr> = None;
     for (leaf, below) in leaves {
-        let nest = nests.get(leaf)?;
+        // A copy ends where the nests around it do, or is masked.
+        let Some(nest) = nests.get(leaf) else { continue };
         if leaf.masked && is_vector {
             return None;
         }

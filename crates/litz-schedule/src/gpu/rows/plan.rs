@@ -1,0 +1,219 @@
+//! Writes the kernel of rows: memory for what is kept of a row, its loads, and the members one after another.
+
+use super::team::{KEPT, RowCopy, Team, WARPS, is_of_runs, place_in_row, spread};
+use crate::axes::{fresh, variable};
+use crate::context::Cx;
+use crate::cost::size;
+use crate::cut::nested;
+use crate::group::{Group, Member, beside_axes, shared_axes};
+use crate::nest;
+use litz_analysis::access::substitute;
+use litz_ir::loops::Axis;
+use litz_ir::schedule::{Holds, KernelPlan, Layout, Leaf, Local, LocalSpace, LoopKind, Part, Tree};
+use litz_ir::target::Level;
+use litz_sym::{Expr, Sym};
+
+/// The kernel of a group.
+pub fn plan(cx: &Cx<'_>, group: &Group, team: &Team) -> KernelPlan {
+    let name = |name: &str| beside_axes(cx.loops, group, name);
+    let shared = shared_axes(cx.loops, group, &group.facts(&cx.loops.facts), &|i| name(&format!("g{i}")));
+    let values: Vec<(Sym, Expr)> = shared.iter().flat_map(|merged| merged.parts.clone()).collect();
+    let mut grid: Vec<Axis> =
+        shared.iter().map(|merged| merged.axis).filter(|axis| !axis.extent.is_one()).collect();
+    let stmts = group.stmts();
+    let declared = team.locals.iter().map(|&(buf, space)| {
+        let holds = Holds::Buffer(cx.loops.bufs[buf].name.clone());
+        // Runs begin in different banks.
+        let is_of_runs = space == LocalSpace::Shared && is_of_runs(cx, buf, &stmts);
+        let layout = if is_of_runs { Layout::Padded(1) } else { Layout::Dense };
+        Tree::Local(Local { holds, space, layout })
+    });
+    let mut body: Vec<Tree> = declared.collect();
+    body.extend(team.copies.iter().map(|copy| {
+        let holds =
+            Holds::Copy { name: name_of(cx, copy), of: cx.loops.bufs[copy.buf].name.clone(), reader: None };
+        Tree::Local(Local { holds, space: copy.space, layout: Layout::Dense })
+    }));
+    for (at, copy) in team.copies.iter().enumerate().filter(|(_, copy)| copy.made_by.is_none()) {
+        let names = ["load_t", "load_c", "load_v"].map(|what| format!("{what}{at}"));
+        let walk = copy.row.map(|row| Walk::of(cx, team, row, names));
+        let leaf = copied(cx, copy, &values, walk.as_ref());
+        body.push(match walk {
+            Some(walk) => walk.by(team, walk.around(vec![leaf], at_once(team))),
+            None => leaf,
+        });
+    }
+    body.extend(group.members.iter().flat_map(|member| of_member(cx, member, &values, team)));
+    if team.level == Level::Lane {
+        let row = grid.pop();
+        let (inside, width) =
+            (name("row"), row.map_or(1, |row| size(&cx.loops.facts, row.extent).clamp(1, WARPS)));
+        let is_cut = row.is_some_and(|row| row.extent.as_int().is_none_or(|extent| extent > width));
+        let extent = match row {
+            Some(row) if !is_cut => row.extent,
+            Some(_) | None => Expr::int(width),
+        };
+        if let Some(row) = row {
+            let block = name(&format!("{}_block", row.var));
+            let value = if is_cut { Expr::sym(block) * width + Expr::sym(inside) } else { Expr::sym(inside) };
+            body.iter_mut().for_each(|tree| tree.replace(row.var, value));
+            grid.extend(is_cut.then(|| Axis { var: block, extent: row.extent.ceildiv(width) }));
+        }
+        let kind = LoopKind::Level(Level::Warp.into());
+        body = vec![Tree::Loop { kind, axis: Axis { var: inside, extent }, body }];
+    }
+    KernelPlan::new(grid, 1, body)
+}
+
+/// How the threads of a row take its elements.
+struct Walk {
+    thread: Axis,
+    /// What a thread takes, if that is more than one element or vector.
+    turns: Option<Axis>,
+    /// The elements of a vector.
+    vector: Option<Axis>,
+    /// The element.
+    place: Expr,
+    /// Whether no place is past the end of the row.
+    is_whole: bool,
+}
+
+impl Walk {
+    /// The walk of a team along a row, in loops that are named so.
+    fn of(cx: &Cx<'_>, team: &Team, row: Axis, names: [String; 3]) -> Walk {
+        let [thread, turn, element] = names.map(|name| variable(cx.loops, &name));
+        let Team { width, vector, .. } = *team;
+        let at_once = width * vector;
+        let one_turn = row.extent.as_int().filter(|extent| *extent <= at_once);
+        let turns = one_turn.is_none().then(|| Axis { var: turn, extent: row.extent.ceildiv(at_once) });
+        let mut place = Expr::sym(thread) * vector;
+        if turns.is_some() {
+            place = Expr::sym(turn) * at_once + place;
+        }
+        if vector > 1 {
+            place = place + Expr::sym(element);
+        }
+        Walk {
+            thread: Axis { var: thread, extent: Expr::int(one_turn.map_or(width, |extent| extent / vector)) },
+            turns,
+            vector: (vector > 1).then(|| Axis { var: element, extent: Expr::int(vector) }),
+            place,
+            is_whole: one_turn.is_some() || cx.loops.facts.simplify(row.extent.modulo(at_once)).is_zero(),
+        }
+    }
+
+    /// Loops of a thread around what it does at its elements.
+    fn around(&self, mut body: Vec<Tree>, of_vector: LoopKind) -> Vec<Tree> {
+        if let Some(axis) = self.vector {
+            body = vec![Tree::Loop { kind: of_vector, axis, body }];
+        }
+        if let Some(axis) = self.turns {
+            let kind = match axis.extent.as_int() {
+                Some(turns) if turns <= KEPT => LoopKind::Unroll,
+                Some(_) | None => LoopKind::For,
+            };
+            body = vec![Tree::Loop { kind, axis, body }];
+        }
+        body
+    }
+
+    /// The loop over the threads around what each does.
+    fn by(&self, team: &Team, body: Vec<Tree>) -> Tree {
+        Tree::Loop { kind: LoopKind::Level(team.level.into()), axis: self.thread, body }
+    }
+}
+
+/// Elements that a thread loads and stores at once.
+fn at_once(team: &Team) -> LoopKind {
+    LoopKind::Vector { lanes: team.vector as u32, copies: 1 }
+}
+
+/// The name of a copy.
+fn name_of(cx: &Cx<'_>, copy: &RowCopy) -> String {
+    let is_taken = |name: Sym| {
+        cx.loops.bufs.values().any(|data| data.name == name.name())
+            || cx.loops.stmts.iter().any(|stmt| stmt.name() == name.name())
+    };
+    fresh(&format!("{}_row", cx.loops.bufs[copy.buf].name), is_taken).name().to_owned()
+}
+
+/// The copy of an element that a thread comes to, or of a value of the row.
+fn copied(cx: &Cx<'_>, copy: &RowCopy, values: &[(Sym, Expr)], walk: Option<&Walk>) -> Tree {
+    let place = walk.map_or(Expr::zero(), |walk| walk.place);
+    let bound = |at: Expr| substitute(at.replace(place_in_row(), place), values);
+    let dims = copy.index.iter().enumerate();
+    let bind = dims.map(|(dim, &at)| (Sym::new(&format!("d{dim}")), bound(at))).collect();
+    let (nest, masked) = (name_of(cx, copy), walk.is_some_and(|walk| !walk.is_whole));
+    Tree::Leaf(Leaf { nest, part: Part::Whole, bind, masked, block: None, by: None })
+}
+
+/// What the threads of a row do of a member.
+fn of_member(cx: &Cx<'_>, member: &Member, values: &[(Sym, Expr)], team: &Team) -> Vec<Tree> {
+    let own = nest(cx.loops, member.stmt);
+    let facts = own.facts(&cx.loops.facts);
+    let mut bind: Vec<(Sym, Expr)> =
+        member.bind.iter().map(|(axis, value)| (*axis, facts.simplify(substitute(*value, values)))).collect();
+    let (scanned, outer): (Vec<Axis>, Vec<Axis>) =
+        own.axes.iter().filter(|axis| member.is_own(axis)).partition(|axis| own.is_running(axis.var));
+    let row = spread(cx, member);
+    let mut at = 0;
+    let mut looped = |axis: &Axis| {
+        at += 1;
+        Axis { var: variable(cx.loops, &format!("p{}_{at}", member.stmt)), extent: axis.extent }
+    };
+    let is_row = |axis: &Axis| row.is_some_and(|row| row.var == axis.var);
+    let mut loops_of = |axes: &[Axis], bind: &mut Vec<(Sym, Expr)>| -> Vec<Axis> {
+        let beside: Vec<&Axis> = axes.iter().filter(|axis| !is_row(axis)).collect();
+        beside
+            .into_iter()
+            .map(|axis| {
+                let by = looped(axis);
+                bind.push((axis.var, Expr::sym(by.var)));
+                by
+            })
+            .collect()
+    };
+    let outside = loops_of(&outer, &mut bind);
+    let leaf = |part: Part, bind: &[(Sym, Expr)]| {
+        Tree::Leaf(Leaf {
+            nest: own.name.clone(),
+            part,
+            bind: bind.to_vec(),
+            masked: false,
+            block: None,
+            by: None,
+        })
+    };
+    // What others read of what is stored here is kept as it is stored, and not loaded.
+    let kept = |part: Part, bind: &[(Sym, Expr)], walk: Option<&Walk>| -> Vec<Tree> {
+        let is_stored = |copy: &&RowCopy| part != Part::Update && copy.made_by == Some(member.stmt);
+        let made = team.copies.iter().filter(is_stored);
+        std::iter::once(leaf(part, bind)).chain(made.map(|copy| copied(cx, copy, values, walk))).collect()
+    };
+    let points = bind.clone();
+    let inside = loops_of(if own.reduces() { &own.reduced } else { &scanned }, &mut bind);
+    let spread_out = |part: Part, bind: &mut Vec<(Sym, Expr)>, more: Vec<Tree>| -> Vec<Tree> {
+        let Some(row) = row else { return [nested(kept(part, bind, None), &inside), more].concat() };
+        let walk = Walk::of(cx, team, row, ["t", "c", "v"].map(|what| format!("{what}{}", member.stmt)));
+        bind.push((row.var, walk.place));
+        // What is reduced is in registers already, and combined in the order of the row.
+        let of_vector = if part == Part::Update { LoopKind::Unroll } else { at_once(team) };
+        let mut body = walk.around(nested(kept(part, bind, Some(&walk)), &inside), of_vector);
+        body.extend(more);
+        vec![walk.by(team, body)]
+    };
+    let body = match own.reduces() {
+        true => {
+            let merge = leaf(Part::Merge, &points);
+            let mut body = spread_out(Part::Update, &mut bind, vec![merge]);
+            body.extend(kept(Part::Final, &points, None));
+            body
+        }
+        false => {
+            // All that a thread has of its own is in its loop.
+            let body = spread_out(Part::Whole, &mut bind, Vec::new());
+            return nested(body, &outside);
+        }
+    };
+    nested(body, &outside)
+}

@@ -1,0 +1,376 @@
+//! Decides who takes a row, and what they keep of it: what members hand on, and what they read several times.
+//!
+//! A row is a warp's where all that is kept of it fits into registers, else a block's. Each thread has the same places in all that lies along
+//! the row: single elements in turn with its neighbours, or 16 bytes at once where all accesses allow it. What has no place in registers
+//! is in shared memory, and what has none there stays where it is.
+
+use super::super::passed_on;
+use crate::context::Cx;
+use crate::cost::{ceil_div, size};
+use crate::group::{Group, Member};
+use crate::join::own_axes;
+use crate::nest;
+use litz_analysis::access::{Stride, accesses, bound_places, stride, substitute};
+use litz_ir::loops::{Axis, Buf, BufKind, InstOp, Nest, Stmt};
+use litz_ir::schedule::LocalSpace;
+use litz_ir::target::{Gpu, Level, Target};
+use litz_sym::{Expr, Sym};
+
+/// Elements of a row that a warp takes, at most: 32 for each lane.
+const WARP_ROW: i64 = 1024;
+
+/// Warps of a block, each with a row.
+pub const WARPS: i64 = 8;
+
+/// Threads of a block that has a row to itself, at most: of a row that these hold in registers, and of a longer one.
+const THREADS: i64 = 256;
+const MOST_THREADS: i64 = 1024;
+
+/// Elements of a row that a thread keeps in registers, at most.
+pub const KEPT: i64 = 32;
+
+/// Registers of a thread for elements of rows, at most: half of those that it may have.
+const MOST_REGISTERS: i64 = 128;
+
+/// Who takes a row, and what they keep of it.
+pub struct Team {
+    /// Lanes of a warp, or threads of a block.
+    pub level: Level,
+    /// Their number.
+    pub width: i64,
+    /// Elements side by side that a thread takes at once. Where there are several, whole turns of all threads, or one of some, make a row.
+    pub vector: i64,
+    /// Buffers that only members touch, with where they are.
+    pub locals: Vec<(Buf, LocalSpace)>,
+    /// What members read of a row, and is loaded once.
+    pub copies: Vec<RowCopy>,
+}
+
+/// A buffer of which the threads of a row keep what they read: each loads its elements once, or has them from where it stored them.
+#[derive(Clone)]
+pub struct RowCopy {
+    /// The buffer.
+    pub buf: Buf,
+    /// The element, in terms of the group's axes and of [`place_in_row`].
+    pub index: Vec<Expr>,
+    /// The axis of a row. None where there is one value of the row.
+    pub row: Option<Axis>,
+    /// Where the copy is.
+    pub space: LocalSpace,
+    /// The member that stores the buffer, which others need, too.
+    pub made_by: Option<usize>,
+}
+
+/// Stands for the place of an element in its row.
+pub fn place_in_row() -> Sym {
+    Sym::new("row element")
+}
+
+/// How threads share a row.
+#[derive(Clone, Copy)]
+struct Shape {
+    level: Level,
+    width: i64,
+    vector: i64,
+}
+
+/// What members hand on, and what they read.
+struct Rows {
+    /// Each with its bytes at a row, where they are known.
+    locals: Vec<(Buf, Passed, Option<i64>)>,
+    reads: Vec<Read>,
+}
+
+/// A buffer that members read at the same elements of each row.
+struct Read {
+    copy: RowCopy,
+    /// Several members do.
+    is_repeated: bool,
+}
+
+/// How members pass a buffer on.
+#[derive(Clone, Copy)]
+enum Passed {
+    /// One value of a row.
+    Row,
+    /// So many elements of a row, each to the thread that stored it.
+    Elements(i64),
+    /// To other threads.
+    Others,
+}
+
+/// The team of the rows of a group. None where the target has no threads.
+pub fn team(cx: &Cx<'_>, group: &Group) -> Option<Team> {
+    let Target::Gpu(gpu) = cx.target else { return None };
+    let along = group.members.iter().filter_map(|member| spread(cx, member));
+    let longest = along.map(|row| size(&cx.loops.facts, row.extent)).max().unwrap_or(1);
+    let locals = passed_on(cx, group).into_iter().map(|buf| {
+        let size = cx.loops.bufs[buf].dtype.size() as i64;
+        (buf, passed(cx, group, buf).0, elements_of(cx, group, buf).map(|elements| elements * size))
+    });
+    let rows = Rows { locals: locals.collect(), reads: reads(cx, group) };
+    let vectors = vectors(cx, group, &rows);
+    let mut shapes = Vec::new();
+    let lanes = i64::from(Gpu::LANES);
+    if longest <= WARP_ROW {
+        let width = |&vector: &i64| longest % (vector * lanes) == 0;
+        let of_warp = |vector| Shape { level: Level::Lane, width: lanes, vector };
+        shapes.extend(vectors.iter().copied().filter(width).chain([1]).map(of_warp));
+    }
+    let most = match longest {
+        _ if longest <= KEPT * THREADS => (ceil_div(longest, lanes) * lanes).min(THREADS),
+        _ if longest <= KEPT * MOST_THREADS / 2 => MOST_THREADS / 2,
+        _ => MOST_THREADS,
+    };
+    for vector in vectors {
+        let runs = longest / vector;
+        let whole = (1..=most / lanes).map(|warps| warps * lanes).filter(|width| runs % width == 0).max();
+        shapes.extend(whole.filter(|width| width * 2 >= most.min(runs)).map(|width| Shape {
+            level: Level::Thread,
+            width,
+            vector,
+        }));
+    }
+    shapes.push(Shape { level: Level::Thread, width: most, vector: 1 });
+    shapes.into_iter().find_map(|shape| shape.team(cx, gpu, &rows))
+}
+
+impl Shape {
+    /// The team of this shape. None where it does not keep in registers what it has to: a warp all that is kept, and threads that take several
+    /// elements at once all along the row.
+    fn team(self, cx: &Cx<'_>, gpu: &Gpu, rows: &Rows) -> Option<Team> {
+        let Shape { level, width, vector } = self;
+        let threads = if level == Level::Lane { width * WARPS } else { width };
+        let room = (i64::from(gpu.unit.registers) / 2 / threads).min(MOST_REGISTERS);
+        let (mut registers, mut shared) = (0, 0);
+        let mut fits = |count: i64, buf: Buf| {
+            let elements = ceil_div(count, width * vector) * vector;
+            let taken = ceil_div(elements * cx.loops.bufs[buf].dtype.size() as i64, 4);
+            let fits = elements <= KEPT && registers + taken <= room;
+            registers += if fits { taken } else { 0 };
+            fits
+        };
+        let only_registers = level == Level::Lane || vector > 1;
+        let mut locals = Vec::new();
+        for &(buf, passed, bytes) in &rows.locals {
+            let space = match passed {
+                Passed::Row => LocalSpace::Register,
+                Passed::Elements(count) if fits(count, buf) => LocalSpace::Register,
+                Passed::Elements(_) | Passed::Others => match bytes {
+                    Some(bytes) if shared + bytes <= gpu.shared_bytes / 2 => {
+                        shared += bytes;
+                        LocalSpace::Shared
+                    }
+                    // What has no place in the kernel stays in global memory.
+                    Some(_) | None => continue,
+                },
+            };
+            if only_registers && space == LocalSpace::Shared {
+                return None;
+            }
+            locals.push((buf, space));
+        }
+        let mut copies = Vec::new();
+        for Read { copy, is_repeated } in rows.reads.iter().filter(|read| read.is_repeated || vector > 1) {
+            let Some(count) = copy.row.map_or(Some(1), |row| row.extent.as_int()) else { continue };
+            let bytes = count * cx.loops.bufs[copy.buf].dtype.size() as i64;
+            let space = if copy.row.is_none() || fits(count, copy.buf) {
+                LocalSpace::Register
+            } else if only_registers {
+                return None;
+            } else if *is_repeated && shared + bytes <= gpu.shared_bytes / 8 * 7 {
+                shared += bytes;
+                LocalSpace::Shared
+            } else {
+                continue;
+            };
+            copies.push(RowCopy { space, ..copy.clone() });
+        }
+        Some(Team { level, width, vector, locals, copies })
+    }
+}
+
+/// How many elements side by side a thread may take at once, the most first: where all members go along rows of one length and access what is
+/// side by side there, each run of so many begins where as many bytes do, and what is reduced is kept in registers before.
+fn vectors(cx: &Cx<'_>, group: &Group, rows: &Rows) -> Vec<i64> {
+    let (mut starts, mut widest, mut length) = (Vec::new(), 1, None);
+    let shared = group.facts(&cx.loops.facts);
+    for member in &group.members {
+        let own = nest(cx.loops, member.stmt);
+        let along = own.reduced.iter().chain(own_axes(own, member)).count();
+        let Some(row) = spread(cx, member) else { continue };
+        if along > 1 || *length.get_or_insert(row.extent) != row.extent {
+            return Vec::new();
+        }
+        let facts = own.facts(&shared);
+        for (access, place) in bound_places(cx.loops, own, &member.bind, &facts) {
+            let is_kept = rows.locals.iter().any(|local| local.0 == access.buf);
+            let mut copied = rows.reads.iter().filter(|read| read.copy.row.is_some());
+            let is_copied = copied.any(|read| read.copy.buf == access.buf);
+            match stride(place, row.var) {
+                Stride::Zero => {}
+                Stride::Unit if is_kept => {}
+                Stride::Unit if is_copied || !own.reduces() => {
+                    starts.push(facts.simplify(place.replace(row.var, Expr::zero())));
+                    widest = widest.max(cx.loops.bufs[access.buf].dtype.size() as i64);
+                }
+                Stride::Unit | Stride::Elements(_) | Stride::Irregular => return Vec::new(),
+            }
+        }
+    }
+    let Some(length) = length.and_then(|length: Expr| length.as_int()) else { return Vec::new() };
+    let most = i64::from(Gpu::VECTOR_BYTES) / widest;
+    let is_aligned = |vector: i64| {
+        length % vector == 0 && starts.iter().all(|at| shared.simplify(at.modulo(vector)).is_zero())
+    };
+    std::iter::successors(Some(most), |count| Some(count / 2))
+        .take_while(|&count| count > 1)
+        .filter(|&count| is_aligned(count))
+        .collect()
+}
+
+/// The buffers that members read at the same elements of each row and that have one content: those that several of them read or one reduces,
+/// or that one stores for others, too; and values of rows that are wanted along these.
+fn reads(cx: &Cx<'_>, group: &Group) -> Vec<Read> {
+    let mut found: Vec<Read> = Vec::new();
+    // Where there are no points nothing is known of what a leaf copies.
+    if group.outer.iter().any(|axis| axis.extent.is_zero()) {
+        return found;
+    }
+    let locals = passed_on(cx, group);
+    for buf in group.members.iter().flat_map(|member| &cx.deps.stmts[member.stmt].reads).copied() {
+        let is_known = locals.contains(&buf) || found.iter().any(|read| read.copy.buf == buf);
+        let is_empty = cx.loops.bufs[buf].sizes.iter().any(|size| size.is_zero());
+        if !is_known && !is_empty {
+            found.extend(read(cx, group, buf));
+        }
+    }
+    found
+}
+
+/// A buffer that members read so.
+fn read(cx: &Cx<'_>, group: &Group, buf: Buf) -> Option<Read> {
+    let made_by = maker(cx, group, buf)?;
+    let index = index_in_rows(cx, group, buf)?;
+    let is_reader = |member: &&Member| cx.deps.stmts[member.stmt].reads.contains(&buf);
+    let readers = group.members.iter().filter(is_reader);
+    let rows: Vec<Axis> = readers.clone().filter_map(|member| spread(cx, member)).collect();
+    let row = *rows.first()?;
+    let is_along = index.iter().any(|at| at.has_sym(place_in_row()));
+    let is_repeated = made_by.is_some() || rows.len() > 1 || !is_along;
+    let is_reduced = readers.into_iter().any(|member| nest(cx.loops, member.stmt).reduces());
+    let has_elements = !is_along || row.extent.as_int().is_some_and(|extent| extent > 0);
+    let row = is_along.then_some(row);
+    let copy = RowCopy { buf, index, row, space: LocalSpace::Register, made_by };
+    (has_elements && (is_repeated || is_reduced)).then_some(Read { copy, is_repeated })
+}
+
+/// The member that stores a buffer, if there is one. None where the buffer has several contents.
+fn maker(cx: &Cx<'_>, group: &Group, buf: Buf) -> Option<Option<usize>> {
+    let mut writers = cx.deps.users[buf].iter().filter(|&&user| cx.deps.stmts[user].writes.contains(&buf));
+    let contents = writers.clone().count() + usize::from(cx.loops.bufs[buf].kind != BufKind::Temp);
+    let writer = writers.next().copied();
+    (contents == 1).then(|| writer.filter(|writer| group.members.iter().any(|own| own.stmt == *writer)))
+}
+
+/// The one index of a buffer at which all members access it without conditions, with an element of a row that each thread has alone, or none of
+/// one, if it is known ahead which row that is.
+fn index_in_rows(cx: &Cx<'_>, group: &Group, buf: Buf) -> Option<Vec<Expr>> {
+    let mut insts = group.members.iter().flat_map(|member| {
+        let body = &nest(cx.loops, member.stmt).body;
+        body.iter().filter(move |inst| inst.op.element().is_some_and(|element| element.0 == buf))
+    });
+    let is_plain = |op: &InstOp| {
+        matches!(op, InstOp::Load { guard, .. } if guard.is_empty())
+            || matches!(op, InstOp::Store { combine: None, .. })
+    };
+    if !insts.all(|inst| is_plain(&inst.op)) {
+        return None;
+    }
+    let (Passed::Elements(_) | Passed::Row, index) = passed(cx, group, buf) else { return None };
+    let index = index?;
+    let is_known = |sym: Sym| {
+        sym == place_in_row()
+            || group.outer.iter().any(|axis| axis.var == sym)
+            || cx.loops.facts.is_symbol_declared(sym)
+    };
+    let along: Vec<Expr> = index.iter().filter(|at| at.has_sym(place_in_row())).copied().collect();
+    let is_plain = along.is_empty() || along == [Expr::sym(place_in_row())];
+    (is_plain && index.iter().all(|at| at.syms().into_iter().all(is_known))).then_some(index)
+}
+
+/// Elements of a buffer that are stored at each row. None where that is known at run time alone.
+fn elements_of(cx: &Cx<'_>, group: &Group, buf: Buf) -> Option<i64> {
+    let writers = group.members.iter().filter(|member| cx.deps.stmts[member.stmt].writes.contains(&buf));
+    writers.map(|member| own_points(cx, member)).try_fold(0, |most, own| Some(i64::max(most, own?)))
+}
+
+/// Elements that a member has at each row. None where that is known at run time alone.
+fn own_points(cx: &Cx<'_>, member: &Member) -> Option<i64> {
+    let mut own = own_axes(nest(cx.loops, member.stmt), member).map(|axis| axis.extent.as_int());
+    own.try_fold(1i64, |all, own| all.checked_mul(own?))
+}
+
+/// How members pass a buffer on, and the index at which all of them access it, if there is one, in terms of the group's axes and of
+/// [`place_in_row`].
+fn passed(cx: &Cx<'_>, group: &Group, buf: Buf) -> (Passed, Option<Vec<Expr>>) {
+    let place = Expr::sym(place_in_row());
+    let mut found: Option<(Vec<Expr>, Option<Expr>)> = None;
+    for member in &group.members {
+        let own = nest(cx.loops, member.stmt);
+        let row = spread(cx, member);
+        for access in accesses(own).filter(|access| access.buf == buf) {
+            let index: Vec<Expr> = access
+                .index
+                .iter()
+                .map(|&e| cx.loops.facts.simplify(substitute(e, &member.bind)))
+                .map(|e| e.subst(&|sym| row.filter(|row| row.var == sym).map(|_| place)))
+                .collect();
+            let extent =
+                row.filter(|_| index.iter().any(|e| e.has_sym(place_in_row()))).map(|row| row.extent);
+            // Further axes of the member would be elements of one thread, in no order of their own.
+            let has_more =
+                own.all_axes().any(|axis| member.is_own(axis) && index.iter().any(|e| e.has_sym(axis.var)));
+            let is_same = found.as_ref().is_none_or(|found| *found == (index.clone(), extent));
+            if has_more || !is_same {
+                return (Passed::Others, None);
+            }
+            found = Some((index, extent));
+        }
+    }
+    let (index, extent) = found.unzip();
+    let how = match extent.flatten() {
+        None => Passed::Row,
+        Some(extent) => extent.as_int().map_or(Passed::Others, Passed::Elements),
+    };
+    (how, index)
+}
+
+/// The axis of a member whose points threads share: of those that it reduces, or else of its own that are not scanned, the one along which
+/// most lies in memory side by side.
+pub fn spread(cx: &Cx<'_>, member: &Member) -> Option<Axis> {
+    let own = nest(cx.loops, member.stmt);
+    let axes: Vec<Axis> = match own.reduces() {
+        true => own.reduced.clone(),
+        false => own_axes(own, member).filter(|axis| !own.is_running(axis.var)).copied().collect(),
+    };
+    row_of(cx, own, &axes)
+}
+
+/// The axis of some of a nest along which most lies in memory side by side.
+pub fn row_of(cx: &Cx<'_>, own: &Nest, axes: &[Axis]) -> Option<Axis> {
+    let places = bound_places(cx.loops, own, &[], &own.facts(&cx.loops.facts));
+    let weight =
+        |axis: &Axis| places.iter().filter(|place| stride(place.1, axis.var) == Stride::Unit).count();
+    let wide = |axis: &&Axis| size(&cx.loops.facts, axis.extent) > 1;
+    axes.iter().filter(wide).max_by_key(|axis| weight(axis)).or(axes.last()).copied()
+}
+
+/// Whether one of some statements scans along the last dimension of a buffer.
+pub fn is_of_runs(cx: &Cx<'_>, buf: Buf, stmts: &[usize]) -> bool {
+    let scans = |own: &Nest| {
+        let mut accesses = accesses(own).filter(|access| access.buf == buf);
+        accesses.any(|access| own.scanned().any(|axis| access.index.last() == Some(&Expr::sym(axis))))
+    };
+    stmts.iter().any(|&s| matches!(&cx.loops.stmts[s], Stmt::Nest(own) if scans(own)))
+}
