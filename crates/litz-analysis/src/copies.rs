@@ -14,11 +14,7 @@ use litz_sym::{Expr, Sym};
 
 /// The program with the copies that a schedule declares. One of a buffer that there is not, or under a name that is taken, is left out.
 pub fn with_copies<'l>(loops: Cow<'l, Loops>, schedule: &Schedule) -> Cow<'l, Loops> {
-    let plans = schedule.steps.iter().filter_map(|step| match step {
-        ScheduleStep::Kernel(plan) => Some(plan),
-        ScheduleStep::Extern { .. } => None,
-    });
-    let declared: Vec<(&str, &str)> = plans.flat_map(KernelPlan::locals).filter_map(copy).collect();
+    let declared = declared(schedule, |local| local.buffer().zip(local.copied()));
     if declared.is_empty() {
         return loops;
     }
@@ -30,16 +26,21 @@ pub fn with_copies<'l>(loops: Cow<'l, Loops>, schedule: &Schedule) -> Cow<'l, Lo
         if let Some(original) = original
             && taken.insert(name.to_owned())
         {
-            let nest = copy_of(&mut loops, original, name);
+            let copy = beside(&mut loops, original, name);
+            let nest = copying(&loops, original, copy, name);
             loops.stmts.push(Stmt::Nest(nest));
         }
     }
     Cow::Owned(loops)
 }
 
-/// The name of a copy, and of what it is one of.
-fn copy(local: &Local) -> Option<(&str, &str)> {
-    local.buffer().zip(local.copied())
+/// What `of` finds in the memory that a schedule declares, in order.
+pub(crate) fn declared<'s, T>(schedule: &'s Schedule, of: impl Fn(&'s Local) -> Option<T>) -> Vec<T> {
+    let plans = schedule.steps.iter().filter_map(|step| match step {
+        ScheduleStep::Kernel(plan) => Some(plan),
+        ScheduleStep::Extern { .. } => None,
+    });
+    plans.flat_map(KernelPlan::locals).filter_map(of).collect()
 }
 
 /// A local buffer where it is declared.
@@ -81,16 +82,22 @@ pub(crate) fn dimension(at: usize) -> Sym {
     Sym::new(&format!("d{at}"))
 }
 
-fn copy_of(loops: &mut Loops, original: Buf, name: &str) -> Nest {
-    let BufData { dtype, sizes, device, .. } = loops.bufs[original].clone();
-    let ty = TensorType::contiguous(dtype, sizes.clone()).on(device);
+/// A buffer of that name like another one, of the program alone.
+pub(crate) fn beside(loops: &mut Loops, original: Buf, name: &str) -> Buf {
+    let BufData { dtype, sizes, device, stream, .. } = loops.bufs[original].clone();
+    let ty = TensorType::contiguous(dtype, sizes).on(device);
+    loops.bufs.push(BufData { stream, ..BufData::new(name, ty, BufKind::Temp) })
+}
+
+/// A nest of that name that copies every element of a buffer to another one like it.
+pub(crate) fn copying(loops: &Loops, from: Buf, to: Buf, name: &str) -> Nest {
+    let BufData { dtype, ref sizes, .. } = loops.bufs[from];
     let axes: Vec<Axis> =
         sizes.iter().enumerate().map(|(at, &extent)| Axis { var: dimension(at), extent }).collect();
     let index: Vec<Expr> = axes.iter().map(|axis| Expr::sym(axis.var)).collect();
-    let copy = loops.bufs.push(BufData::new(name, ty, BufKind::Temp));
     let load =
-        InstOp::Load { buf: original, index: index.clone(), guard: Vec::new(), other: Scalar::zero(dtype) };
-    let store = InstOp::Store { buf: copy, index, value: Val(0), combine: None };
+        InstOp::Load { buf: from, index: index.clone(), guard: Vec::new(), other: Scalar::zero(dtype) };
+    let store = InstOp::Store { buf: to, index, value: Val(0), combine: None };
     let body = [load, store].map(|op| Inst { op, ty: dtype }).to_vec();
     Nest { name: name.to_owned(), from: Vec::new(), axes, reduced: Vec::new(), idle: None, body }
 }

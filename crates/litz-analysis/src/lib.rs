@@ -41,6 +41,7 @@ pub mod inside;
 pub mod legality;
 pub mod online;
 pub mod parts;
+pub mod results;
 pub mod together;
 pub mod uses;
 

@@ -14,12 +14,12 @@ mod program;
 mod queues;
 
 use litz_analysis::copies::with_copies;
+use litz_analysis::results::with_results;
 use litz_ir::kernel::Kernel;
 use litz_ir::loops::{Buf, Loops, Nest, Stmt};
 use litz_ir::program::Program;
 use litz_ir::schedule::{Reuse, Schedule, ScheduleStep};
 use litz_ir::{Diag, Diags};
-use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 pub use dedupe::dedupe;
@@ -41,7 +41,7 @@ pub struct Realized {
 /// When the schedule does not fit the loops: a leaf names no nest, an access does not match its local buffer, a
 /// tile has no constant extent. Verified input gives no error.
 pub fn realize(loops: &Loops, schedule: &Schedule) -> Result<Realized, Diags> {
-    let loops = &*with_copies(Cow::Borrowed(loops), schedule);
+    let loops = &*with_copies(with_results(loops, schedule), schedule);
     let names = Names::new(loops, schedule);
     let (mut kernels, mut built) = (alike::Kernels::default(), Vec::new());
     let mut errors = Diags::new();

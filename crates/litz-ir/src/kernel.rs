@@ -119,12 +119,17 @@ pub struct MemData {
 /// Banks are 4 bytes wide, and 128 bytes have one of each: a line. Unit `u` of row `r` is where unit `u ^ (r mod m)` would be, with as
 /// many units `m` as a line has, or a row that is shorter; rows of one line have one `r`. Units of 16 bytes are the modes of the
 /// tensor memory accelerator.
+///
+/// Eight lines below each other have the units of one column in different banks then, but not those of every other pair: lines 0, 1, 4,
+/// 5, 8, 9, 12, 13 meet in fours. With `pairs` it is `r ^ (r div 4)` instead of `r`, which differs for both.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Swizzle {
     /// Elements of a unit.
     pub unit: u32,
     /// Elements of a row, a power of two or a multiple of a line.
     pub row: u32,
+    /// Whether rows differ, too, of which every other pair is read at once.
+    pub pairs: bool,
 }
 
 impl Swizzle {
@@ -147,7 +152,9 @@ impl Swizzle {
         let Some(units) = self.units(bytes) else { return at };
         let (unit, row, bytes) = (i64::from(self.unit), i64::from(self.row), bytes as i64);
         let rows = (Self::LINE / (row * bytes)).max(1);
-        at ^ (at / row / rows % units * unit)
+        let line = at / row / rows;
+        let line = if self.pairs { line ^ (line / 4) } else { line };
+        at ^ (line % units * unit)
     }
 }
 

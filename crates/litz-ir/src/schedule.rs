@@ -282,6 +282,14 @@ pub enum Holds {
         /// The load that alone reads it. All loads of the buffer do where there is none.
         reader: Option<LoadOf>,
     },
+    /// What the block stores to a buffer, on its way there: the nest that stores to the buffer stores here instead, and a leaf of its name,
+    /// whose axes `d0`, `d1` and so on are the dimensions of the buffer, then stores it to the buffer, in another order or by other threads.
+    Result {
+        /// Name of the memory.
+        name: String,
+        /// Name of the buffer, which one nest outside of regions stores to, once.
+        of: String,
+    },
     /// The running values of the reductions and scans of the nest of that name: one element for each of its outer points
     /// in the block, and for an arg-reduction the position of the best value beside it.
     Accumulator(String),
@@ -297,10 +305,10 @@ pub struct LoadOf {
 }
 
 impl Local {
-    /// The buffer that it holds; a copy is a buffer of its own.
+    /// The buffer that it holds; a copy is a buffer of its own, and so is a result on its way.
     pub fn buffer(&self) -> Option<&str> {
         match &self.holds {
-            Holds::Buffer(name) | Holds::Copy { name, .. } => Some(name),
+            Holds::Buffer(name) | Holds::Copy { name, .. } | Holds::Result { name, .. } => Some(name),
             Holds::Accumulator(_) => None,
         }
     }
@@ -309,7 +317,15 @@ impl Local {
     pub fn copied(&self) -> Option<&str> {
         match &self.holds {
             Holds::Copy { of, .. } => Some(of),
-            Holds::Buffer(_) | Holds::Accumulator(_) => None,
+            Holds::Buffer(_) | Holds::Result { .. } | Holds::Accumulator(_) => None,
+        }
+    }
+
+    /// The buffer that it holds a result of, on its way there.
+    pub fn result(&self) -> Option<&str> {
+        match &self.holds {
+            Holds::Result { of, .. } => Some(of),
+            Holds::Buffer(_) | Holds::Copy { .. } | Holds::Accumulator(_) => None,
         }
     }
 
@@ -317,7 +333,7 @@ impl Local {
     pub fn reader(&self) -> Option<&LoadOf> {
         match &self.holds {
             Holds::Copy { reader, .. } => reader.as_ref(),
-            Holds::Buffer(_) | Holds::Accumulator(_) => None,
+            Holds::Buffer(_) | Holds::Result { .. } | Holds::Accumulator(_) => None,
         }
     }
 
@@ -325,7 +341,17 @@ impl Local {
     pub fn accumulates(&self) -> Option<&str> {
         match &self.holds {
             Holds::Accumulator(nest) => Some(nest),
-            Holds::Buffer(_) | Holds::Copy { .. } => None,
+            Holds::Buffer(_) | Holds::Copy { .. } | Holds::Result { .. } => None,
+        }
+    }
+
+    /// The name of what it holds.
+    pub fn name(&self) -> &str {
+        match &self.holds {
+            Holds::Buffer(name)
+            | Holds::Copy { name, .. }
+            | Holds::Result { name, .. }
+            | Holds::Accumulator(name) => name,
         }
     }
 }
@@ -341,7 +367,12 @@ pub enum Layout {
     Padded(u32),
     /// Of rows of constant length, units of so many bytes change places within a line of 128 bytes, each row in another way, so that
     /// those below each other are in different banks. See [`crate::kernel::Swizzle`].
-    Swizzled(u32),
+    Swizzled {
+        /// The bytes.
+        unit: u32,
+        /// Whether those of every other pair of rows are in different banks, too.
+        pairs: bool,
+    },
 }
 
 /// Where memory inside a kernel is.
@@ -436,6 +467,7 @@ impl KernelPlan {
                     [name, of].into_iter().for_each(&mut *buf);
                     reader.iter_mut().for_each(|load| nest(&mut load.nest));
                 }
+                Holds::Result { name, of } => [name, of].into_iter().for_each(&mut *buf),
                 Holds::Accumulator(name) => nest(name),
             },
             Tree::Loop { .. } | Tree::If { .. } => {}

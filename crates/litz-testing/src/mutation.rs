@@ -58,6 +58,7 @@ pub const KINDS: &[Kind] = &[
     Kind { name: "make-local", change: memory::make_local },
     Kind { name: "drop-local", change: memory::drop_local },
     Kind { name: "copy-buffer", change: copies::copy_buffer },
+    Kind { name: "pass-result", change: copies::pass_result },
     Kind { name: "change-offset", change: memory::change_offset },
     Kind { name: "change-pool", change: memory::change_pool },
     Kind { name: "change-place", change: memory::change_place },

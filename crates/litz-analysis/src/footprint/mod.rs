@@ -93,7 +93,7 @@ impl Elements {
         };
         match (local.layout, local.space) {
             // Registers have no lines.
-            (Layout::Padded(_), LocalSpace::Register) | (Layout::Dense | Layout::Swizzled(_), _) => sizes,
+            (Layout::Padded(_), LocalSpace::Register) | (Layout::Dense | Layout::Swizzled { .. }, _) => sizes,
             (Layout::Padded(line), _) => padded(sizes, i64::from(line.max(1))),
         }
     }
@@ -107,13 +107,13 @@ impl Elements {
     }
 
     /// The swizzle of its rows by units of `unit` bytes, for elements of `bytes` bytes. None where rows cannot be swizzled so.
-    pub fn swizzle(&self, unit: u32, bytes: usize) -> Option<Swizzle> {
+    pub fn swizzle(&self, unit: u32, pairs: bool, bytes: usize) -> Option<Swizzle> {
         let row = match self {
             Elements::Buffer(footprint) => footprint.counts().last()?.as_int()?,
             Elements::Accumulators(_) => return None,
         };
-        let swizzle =
-            Swizzle { unit: unit / u32::try_from(bytes).ok()?.max(1), row: u32::try_from(row).ok()? };
+        let unit = unit / u32::try_from(bytes).ok()?.max(1);
+        let swizzle = Swizzle { unit, row: u32::try_from(row).ok()?, pairs };
         swizzle.units(bytes).map(|_| swizzle)
     }
 }
@@ -196,7 +196,7 @@ impl<'p> Footprints<'p> {
     pub fn elements(&self, number: usize) -> Result<Option<Elements>, String> {
         let declared = &self.declared[number];
         match &declared.local.holds {
-            Holds::Buffer(name) | Holds::Copy { name, .. } => {
+            Holds::Buffer(name) | Holds::Copy { name, .. } | Holds::Result { name, .. } => {
                 let buf = self.program.bufs.get(&**name).copied();
                 let buf = buf.ok_or_else(|| format!("no buffer {name}"))?;
                 Ok(self.footprint(buf, declared)?.map(Elements::Buffer))

@@ -166,9 +166,7 @@ impl Verifier<'_> {
     }
 
     fn name_of(&self, number: usize) -> &str {
-        let (Holds::Buffer(name) | Holds::Copy { name, .. } | Holds::Accumulator(name)) =
-            &self.locals[number].0.holds;
-        name
+        self.locals[number].0.name()
     }
 
     /// Registers of 32 bits that a thread has of an array, if it is in registers and so many are known.
@@ -231,7 +229,7 @@ impl Verifier<'_> {
         elements: &Elements,
         shared: Expr,
     ) -> Expr {
-        let (Holds::Buffer(name) | Holds::Copy { name, .. } | Holds::Accumulator(name)) = &local.holds;
+        let name = local.name();
         let types = self.types_of(local);
         let extent: Expr = elements.sizes(local).into_iter().product();
         match local.space {
@@ -247,12 +245,12 @@ impl Verifier<'_> {
                 shared
             }
             LocalSpace::Shared | LocalSpace::Cluster => {
-                if let (Layout::Swizzled(unit), &[dtype]) = (local.layout, &*types) {
+                if let (Layout::Swizzled { unit, pairs }, &[dtype]) = (local.layout, &*types) {
                     let message = format_args!(
                         "`{name}`: units of {unit} bytes cannot change places in its rows, of {} elements",
                         elements.sizes(local).last().copied().unwrap_or(Expr::one())
                     );
-                    let is_regular = elements.swizzle(unit, dtype.size()).is_some();
+                    let is_regular = elements.swizzle(unit, pairs, dtype.size()).is_some();
                     self.report.check(is_regular, "wrong-layout", message);
                 }
                 let element: usize = types.iter().map(|dtype| dtype.size()).sum();
@@ -275,7 +273,7 @@ impl Verifier<'_> {
     /// The type of each array that a declaration makes.
     fn types_of(&self, local: &Local) -> Vec<Dtype> {
         match &local.holds {
-            Holds::Buffer(name) | Holds::Copy { name, .. } => {
+            Holds::Buffer(name) | Holds::Copy { name, .. } | Holds::Result { name, .. } => {
                 self.bufs.get(&**name).map(|&buf| self.loops.bufs[buf].dtype).into_iter().collect()
             }
             Holds::Accumulator(name) => {

@@ -176,11 +176,11 @@ impl<'a> Verifier<'a> {
         let (is_layout, needs) = match local.layout {
             Layout::Dense => return,
             Layout::Padded(line) => (line > 0, "at least one element"),
-            Layout::Swizzled(bytes) => {
+            Layout::Swizzled { unit, .. } => {
                 let is_banked = matches!(local.space, LocalSpace::Shared | LocalSpace::Cluster);
                 let message = format_args!("`{name}`: {} memory has no banks", local.space.name());
                 self.report.check(is_banked, "wrong-layout", message);
-                (matches!(bytes, 4 | 8 | 16), "4, 8 or 16 bytes")
+                (matches!(unit, 4 | 8 | 16), "4, 8 or 16 bytes")
             }
         };
         self.report.check(is_layout, "wrong-layout", format_args!("`{name}`: expected {needs}"));
@@ -203,8 +203,7 @@ impl<'a> Verifier<'a> {
             }
             let uses = self.uses_of(number);
             if let Some((why, site)) = self.foreign(number, &uses) {
-                let (Holds::Buffer(name) | Holds::Copy { name, .. } | Holds::Accumulator(name)) =
-                    &local.holds;
+                let name = local.name();
                 problems.push((format!("`{name}`, private to threads: {why}"), site));
             }
         }
@@ -376,7 +375,7 @@ impl<'a> Verifier<'a> {
     /// The accesses of the memory of that number.
     pub(super) fn uses_of(&self, number: usize) -> Vec<Use<'a>> {
         match &self.locals[number].0.holds {
-            Holds::Buffer(_) | Holds::Copy { .. } => self.uses_of_buffer(number),
+            Holds::Buffer(_) | Holds::Copy { .. } | Holds::Result { .. } => self.uses_of_buffer(number),
             Holds::Accumulator(nest) => self.uses_of_accumulators(number, nest),
         }
     }

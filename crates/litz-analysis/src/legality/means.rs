@@ -123,7 +123,7 @@ impl Verifier<'_> {
         if space != LocalSpace::Shared {
             return Some("of a warpgroup is not in shared memory");
         }
-        (layout != Layout::Swizzled(16))
+        (layout != Layout::Swizzled { unit: 16, pairs: false })
             .then_some("of a warpgroup has rows in which no units of 16 bytes change places")
     }
 
@@ -228,15 +228,15 @@ impl Verifier<'_> {
         }
         match self.locals[number].0.layout {
             Layout::Dense => {}
-            Layout::Swizzled(16) if bytes <= Gpu::BOX_ROW_BYTES => {}
-            Layout::Swizzled(16) => {
+            Layout::Swizzled { unit: 16, pairs: false } if bytes <= Gpu::BOX_ROW_BYTES => {}
+            Layout::Swizzled { unit: 16, pairs: false } => {
                 return Err(format!(
                     "its swizzled rows are of {bytes} bytes, of at most {}",
                     Gpu::BOX_ROW_BYTES
                 ));
             }
-            Layout::Swizzled(_) | Layout::Padded(_) => {
-                return Err("units of 16 bytes change places in it, or nothing does".to_owned());
+            Layout::Swizzled { .. } | Layout::Padded(_) => {
+                return Err("units change places in it otherwise than boxes put them".to_owned());
             }
         }
         Ok((number, row))

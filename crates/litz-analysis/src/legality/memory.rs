@@ -25,9 +25,9 @@ impl Verifier<'_> {
     /// Local buffers are of the block that they are declared in alone.
     pub(super) fn locals(&mut self) {
         for (number, &(local, step)) in self.locals.clone().iter().enumerate() {
-            let (Holds::Buffer(name) | Holds::Copy { name, .. } | Holds::Accumulator(name)) = &local.holds;
+            let name = local.name();
             match local.holds {
-                Holds::Buffer(_) => match self.bufs.get(&**name) {
+                Holds::Buffer(_) => match self.bufs.get(name) {
                     Some(&buf) => self.local_uses(buf),
                     None => self.report.fail("unknown-buffer", format_args!("there is no buffer `{name}`")),
                 },
@@ -39,8 +39,13 @@ impl Verifier<'_> {
                         self.local_uses(copy);
                     }
                 }
+                Holds::Result { ref of, .. } => {
+                    if let Some(result) = self.result(name, of) {
+                        self.local_uses(result);
+                    }
+                }
                 Holds::Accumulator(_) => {
-                    let nest = self.stmts.get(&**name).map(|&stmt| (stmt, &self.loops.stmts[stmt]));
+                    let nest = self.stmts.get(name).map(|&stmt| (stmt, &self.loops.stmts[stmt]));
                     let is_user = nest.is_some_and(|(stmt, nest)| {
                         nest.nests().iter().any(|nest| nest.accumulates())
                             && self.placed[stmt].iter().any(|place| place.step == step)

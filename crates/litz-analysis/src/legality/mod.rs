@@ -32,6 +32,7 @@ use litz_sym::{Expr, Rel, Sym};
 
 use crate::copies::with_copies;
 use crate::inside::longest;
+use crate::results::with_results;
 use litz_ir::diag::{Diag, Diags};
 use litz_ir::graph::Queue;
 use litz_ir::loops::{Axis, Buf, Loops, Span, Stmt};
@@ -103,6 +104,7 @@ fn has_axis(loops: &Loops, at: usize, region: &Span) -> bool {
 
 /// As [`verify`], with the places of problems, without those of functions.
 pub fn problems(schedule: &Schedule, loops: &Loops) -> Vec<Problem> {
+    let loops = with_results(loops, schedule);
     let (flat, spans) = loops.flat();
     let first_copy = flat.stmts.len();
     let flat = with_copies(flat, schedule);

@@ -49,14 +49,16 @@ struct Extent {
 impl<'a> Verifier<'a> {
     /// Notes that memory is declared, which may have been declared before.
     pub(super) fn declare(&mut self, local: &Local) {
-        let (Holds::Buffer(name) | Holds::Copy { name, .. } | Holds::Accumulator(name)) = &local.holds;
+        let name = local.name();
         self.space(name, local.space);
         self.layout(name, local);
         let Some(name) = local.buffer() else { return };
         let is_same = |other: &Local| other.buffer() == Some(name);
+        fn of(local: &Local) -> [Option<&str>; 2] {
+            [local.copied(), local.result()]
+        }
         let is_nested = self.visible.iter().any(|declared| is_same(self.locals[declared.number].0));
-        let is_alike =
-            self.locals.iter().all(|(other, _)| !is_same(other) || other.copied() == local.copied());
+        let is_alike = self.locals.iter().all(|(other, _)| !is_same(other) || of(other) == of(local));
         let message = format_args!("`{name}` is declared twice");
         self.report.check(!is_nested && is_alike, "duplicate-name", message);
         if self.locals.iter().any(|(other, _)| is_same(other)) {
@@ -93,10 +95,7 @@ impl<'a> Verifier<'a> {
             self.report.fail("unknown-buffer", format_args!("there is no buffer `{of}`"));
             return None;
         };
-        let mut dimensions = (0..self.loops.bufs[original].sizes.len()).map(copies::dimension);
-        let taken = dimensions.find(|axis| self.loops.facts.is_symbol_declared(*axis));
-        let message = format_args!("`{name}` has an axis of the name of a size");
-        self.report.check(taken.is_none(), "duplicate-symbol", message);
+        self.dimensions(name, original);
         let is_copy = |copy: &Buf| self.writers_of(*copy).last().is_some_and(|&at| at >= self.first_copy);
         let made = self.bufs.get(name).copied().filter(is_copy);
         self.report.check(
@@ -110,6 +109,34 @@ impl<'a> Verifier<'a> {
         let message = format_args!("`{of}` has several contents: `{name}` would be a copy of which?");
         self.report.check(is_once, "copied-buffer", message);
         made
+    }
+
+    /// Checks what a result is on its way to. The buffer of the memory, if it has one of its own.
+    pub(super) fn result(&mut self, name: &str, of: &str) -> Option<Buf> {
+        let Some(&buf) = self.bufs.get(of) else {
+            self.report.fail("unknown-buffer", format_args!("there is no buffer `{of}`"));
+            return None;
+        };
+        self.dimensions(name, buf);
+        let held = self.bufs.get(name).copied();
+        let stored = self.stmts.get(name).map(|&at| self.loops.stmts[at].writes());
+        let made = held.filter(|held| {
+            let is_written = !self.writers_of(*held).is_empty();
+            is_written && stored.is_some_and(|stored| stored == [buf])
+        });
+        let message = format_args!(
+            "`{name}` is the name of something else, or no nest outside of regions alone stores to `{of}`, once"
+        );
+        self.report.check(made.is_some(), "wrong-result", message);
+        made
+    }
+
+    /// No dimension of a buffer like that one has the name of a size.
+    fn dimensions(&mut self, name: &str, original: Buf) {
+        let mut dimensions = (0..self.loops.bufs[original].sizes.len()).map(copies::dimension);
+        let taken = dimensions.find(|axis| self.loops.facts.is_symbol_declared(*axis));
+        let message = format_args!("`{name}` has an axis of the name of a size");
+        self.report.check(taken.is_none(), "duplicate-symbol", message);
     }
 
     /// The buffer that the load at position `at` of a leaf of a nest loads from where the nest names `buf`, and the innermost declaration of it

@@ -28,7 +28,7 @@ impl<'a> Builder<'a> {
             let sizes = elements.sizes(local);
             let is_filled = footprints.is_filled(number, &elements);
             let swizzle = |bytes: usize| match local.layout {
-                Layout::Swizzled(unit) => Some(elements.swizzle(unit, bytes)),
+                Layout::Swizzled { unit, pairs } => Some(elements.swizzle(unit, pairs, bytes)),
                 Layout::Dense | Layout::Padded(_) => None,
             };
             let name = local.buffer().unwrap_or_default();

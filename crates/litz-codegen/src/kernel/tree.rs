@@ -36,7 +36,11 @@ impl<'a> Builder<'a> {
                     env.accumulators.push((nest, declared.into()));
                 }
                 // Their memory was made in the beginning.
-                Tree::Local(local @ Local { holds: Holds::Buffer(_) | Holds::Copy { .. }, .. }) => {
+                Tree::Local(
+                    local @ Local {
+                        holds: Holds::Buffer(_) | Holds::Copy { .. } | Holds::Result { .. }, ..
+                    },
+                ) => {
                     env.locals.extend(self.held(local)?);
                 }
             }

@@ -88,6 +88,13 @@ impl<'a> Cursor<'a> {
         if self.eat(text) { Ok(()) } else { Err(self.expected(&format!("`{text}`"))) }
     }
 
+    /// Takes `in pairs`, if that is next: a swizzle's.
+    pub fn pairs(&mut self) -> bool {
+        let found = self.is("in") && self.second_is("pairs");
+        self.at += 2 * usize::from(found);
+        found
+    }
+
     /// "expected X, found Y" at the next token.
     pub fn expected(&self, what: &str) -> Diag {
         let is_end = self.peek().kind == TokenKind::End;

@@ -178,12 +178,17 @@ impl Display for Local {
                     write!(f, " for %{at} of {}", Name(nest))?;
                 }
             }
+            Holds::Result { name, of } => {
+                write!(f, "{} {} to {}", self.space.name(), Name(name), Name(of))?;
+            }
             Holds::Accumulator(nest) => write!(f, "{} accumulator of {}", self.space.name(), Name(nest))?,
         }
         match self.layout {
             Layout::Dense => Ok(()),
             Layout::Padded(line) => write!(f, " padded {line}"),
-            Layout::Swizzled(bytes) => write!(f, " swizzled {bytes}"),
+            Layout::Swizzled { unit, pairs } => {
+                write!(f, " swizzled {unit}{}", if pairs { " in pairs" } else { "" })
+            }
         }
     }
 }
@@ -388,21 +393,22 @@ fn local(cx: &mut Cursor, space: LocalSpace) -> Result<Local> {
             let has_reader = cx.is("for") && cx.second_kind() == TokenKind::Value;
             let reader = if has_reader { Some(load_of(cx)?) } else { None };
             Holds::Copy { name, of, reader }
+        } else if cx.eat("to") {
+            Holds::Result { name, of: cx.name("a buffer name")? }
         } else {
             Holds::Buffer(name)
         }
     };
     let layout = match cx.peek_text() {
-        "padded" if cx.second_is_number() => Some(Layout::Padded as fn(u32) -> Layout),
-        "swizzled" if cx.second_is_number() => Some(Layout::Swizzled as fn(u32) -> Layout),
-        _ => None,
-    };
-    let layout = match layout {
-        Some(of) => {
+        "padded" if cx.second_is_number() => {
             cx.take();
-            of(cx.integer()?)
+            Layout::Padded(cx.integer()?)
         }
-        None => Layout::Dense,
+        "swizzled" if cx.second_is_number() => {
+            cx.take();
+            Layout::Swizzled { unit: cx.integer()?, pairs: cx.pairs() }
+        }
+        _ => Layout::Dense,
     };
     Ok(Local { holds, space, layout })
 }

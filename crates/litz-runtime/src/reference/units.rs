@@ -335,7 +335,9 @@ impl<'a> Machine<'a, '_> {
             self.step(node)?;
             return Ok(Some(Next::Run));
         };
-        let range = own.around(level);
+        // Parts of what instructions keep together meet without the rest of it.
+        let part = self.state.here.current().around(level);
+        let range = if own.contains(part) { part } else { own.around(level) };
         // Those of its threads that are not here do not come.
         if self.state.here.current() != own.meet(range) {
             let here = self.state.here.current();

@@ -102,20 +102,30 @@ impl Staged {
     }
 
     /// The memory, for blocks of so many points along the axes. In rows of whole units of so many bytes these change places, so that those
-    /// below each other are in different banks.
-    pub fn local(&self, cx: &Cx<'_>, unit: u32, points: [i64; 2]) -> Tree {
+    /// below each other are in different banks, with `pairs` those of every other pair of rows, too.
+    pub fn local(&self, cx: &Cx<'_>, unit: u32, pairs: bool, points: [i64; 2]) -> Tree {
+        let of = cx.loops.bufs[self.buf].name.clone();
+        let holds = Holds::Copy { name: self.name.clone(), of, reader: self.reader.clone() };
+        self.memory(cx, holds, (unit, pairs), points)
+    }
+
+    /// The memory for what is stored to the buffer on its way there, as for copies.
+    pub fn result(&self, cx: &Cx<'_>, unit: u32, points: [i64; 2]) -> Tree {
+        let holds = Holds::Result { name: self.name.clone(), of: cx.loops.bufs[self.buf].name.clone() };
+        self.memory(cx, holds, (unit, false), points)
+    }
+
+    fn memory(&self, cx: &Cx<'_>, holds: Holds, (unit, pairs): (u32, bool), points: [i64; 2]) -> Tree {
         let data = &cx.loops.bufs[self.buf];
-        let holds =
-            Holds::Copy { name: self.name.clone(), of: data.name.clone(), reader: self.reader.clone() };
         // Rows are those of the last dimension.
         let last = data.sizes.len().saturating_sub(1);
         let row = self.along.iter().position(|&dim| dim == last).map_or(1, |at| points[at]);
         let is_regular = row * data.dtype.size() as i64 % i64::from(unit) == 0;
-        let layout = if is_regular { Layout::Swizzled(unit) } else { Layout::Dense };
+        let layout = if is_regular { Layout::Swizzled { unit, pairs } } else { Layout::Dense };
         Tree::Local(Local { holds, space: LocalSpace::Shared, layout })
     }
 
-    /// The copy of an element: at these places along the axes, of blocks of so many points.
+    /// The copy of an element, or what takes it to the buffer: at these places along the axes, of blocks of so many points.
     pub fn leaf(&self, cx: &Cx<'_>, places: [Expr; 2], points: [i64; 2]) -> Tree {
         let is_whole = |at: usize| {
             let rest = self.axes[at].extent.modulo(points[at]);

@@ -114,7 +114,7 @@ pub fn plan(
     let mut body = Vec::new();
     for copy in &staged {
         let unit = (cx.loops.bufs[copy.buf].dtype.size() as u32).max(4);
-        body.push(copy.local(cx, unit, [SIDE, SIDE]));
+        body.push(copy.local(cx, unit, false, [SIDE, SIDE]));
     }
     for copy in &staged {
         let places = [starts[1] + slow, starts[0] + fast];

@@ -1,6 +1,7 @@
-//! Lets a leaf read a copy of a buffer: of all of it, or of what the leaf reads in the loops below.
+//! Lets a leaf read a copy of a buffer, or store to memory on the way to one: for all of it, or for what the leaf accesses in the loops
+//! below.
 
-use litz_ir::loops::{Axis, Loops, Nest, Stmt};
+use litz_ir::loops::{Axis, InstOp, Loops, Nest, Stmt};
 use litz_ir::schedule::{Holds, Layout, Leaf, LoadOf, Local, LocalSpace, LoopKind, Part, Schedule, Tree};
 use litz_sym::{Expr, Sym};
 
@@ -18,33 +19,10 @@ pub(super) fn copy_buffer(schedule: &mut Schedule, loops: &Loops, choices: &mut 
     });
     let (load, buf, index) = pick(choices, &loads.collect::<Vec<_>>())?;
     let data = &flat.bufs[buf];
-    // The innermost block that is the likeliest to be large enough comes first.
-    let depth = path.len().saturating_sub(choices.below(path.len() + 1));
-    let place: TreePath = (step, path[..depth].to_vec());
-    let inner = loops_below(list_mut(schedule, &place)?, &path[depth..]);
+    let (place, depth) = block_around((step, &path), choices);
     let name = format!("{}_copy", data.name);
-    let number = trees(schedule, |tree| matches!(tree, Tree::Loop { .. })).len();
-    let (mut axes, mut bind) = (Vec::new(), Vec::new());
-    for (dim, (&coordinate, &size)) in index.iter().zip(&data.sizes).enumerate() {
-        let var = Sym::new(&format!("c{number}_{dim}"));
-        let (first, count) = match choices.once_in(3) {
-            true => (Expr::zero(), size),
-            false => footprint(nest, &leaf, coordinate, &inner),
-        };
-        let short = if choices.once_in(8) { 1 } else { 0 };
-        axes.push(Axis { var, extent: count - short });
-        bind.push((Sym::new(&format!("d{dim}")), first + Expr::sym(var)));
-    }
-    let copy = Leaf {
-        nest: name.clone(),
-        part: Part::Whole,
-        bind,
-        masked: !choices.once_in(4),
-        block: None,
-        by: None,
-    };
-    let around = |body, axis| Tree::Loop { kind: LoopKind::For, axis, body: vec![body] };
-    let copy = axes.into_iter().rev().fold(Tree::Leaf(copy), around);
+    let accessed = Accessed { nest, leaf: &leaf, index: &index, sizes: &data.sizes };
+    let copy = accessed.by_elements(schedule, (&place, &path[depth..]), &name, choices)?;
     let list = list_mut(schedule, &place)?;
     let load = LoadOf { nest: nest.name.clone(), at: load as u32 };
     let holds = Holds::Copy { name, of: data.name.clone(), reader: choices.once_in(3).then_some(load) };
@@ -55,6 +33,76 @@ pub(super) fn copy_buffer(schedule: &mut Schedule, loops: &Loops, choices: &mut 
     list.insert(before, copy);
     list.insert(declared, Tree::Local(local));
     Some(())
+}
+
+pub(super) fn pass_result(schedule: &mut Schedule, loops: &Loops, choices: &mut Choices<'_>) -> Option<()> {
+    let (flat, _) = loops.flat();
+    let ((step, path), at) = pick(choices, &trees(schedule, is_leaf))?;
+    let Tree::Leaf(leaf) = list_mut(schedule, &(step, path.clone()))?.get(at)?.clone() else { return None };
+    let nest = flat.stmts.iter().flat_map(Stmt::nests).find(|nest| nest.name == leaf.nest)?;
+    let stores = nest.body.iter().filter_map(|inst| match &inst.op {
+        InstOp::Store { buf, index, .. } => Some((*buf, index.clone())),
+        _ => None,
+    });
+    let (buf, index) = pick(choices, &stores.collect::<Vec<_>>())?;
+    let data = &flat.bufs[buf];
+    let (place, depth) = block_around((step, &path), choices);
+    let name = format!("{}_held", data.name);
+    let accessed = Accessed { nest, leaf: &leaf, index: &index, sizes: &data.sizes };
+    let back = accessed.by_elements(schedule, (&place, &path[depth..]), &name, choices)?;
+    let list = list_mut(schedule, &place)?;
+    let space = choices.pick(&[LocalSpace::Scratch, LocalSpace::Shared, LocalSpace::Register]);
+    let holds = Holds::Result { name, of: data.name.clone() };
+    let local = Local { holds, space, layout: Layout::Dense };
+    let behind = path.get(depth).map_or(at, |step| step.0).min(list.len());
+    let declared = if choices.once_in(4) { 0 } else { behind };
+    let early = choices.once_in(8);
+    list.insert((behind + usize::from(!early)).min(list.len()), back);
+    list.insert(declared, Tree::Local(local));
+    Some(())
+}
+
+/// The path of a block around a leaf, and its depth: the innermost one that is the likeliest to be large enough comes first.
+fn block_around((step, path): (usize, &[(usize, usize)]), choices: &mut Choices<'_>) -> (TreePath, usize) {
+    let depth = path.len().saturating_sub(choices.below(path.len() + 1));
+    ((step, path[..depth].to_vec()), depth)
+}
+
+/// What a leaf accesses of a buffer.
+struct Accessed<'a> {
+    nest: &'a Nest,
+    leaf: &'a Leaf,
+    index: &'a [Expr],
+    sizes: &'a [Expr],
+}
+
+impl Accessed<'_> {
+    /// A leaf of that name in loops over the elements that are accessed below a list, or a few less.
+    fn by_elements(
+        &self,
+        schedule: &mut Schedule,
+        (place, below): (&TreePath, &[(usize, usize)]),
+        name: &str,
+        choices: &mut Choices<'_>,
+    ) -> Option<Tree> {
+        let inner = loops_below(list_mut(schedule, place)?, below);
+        let number = trees(schedule, |tree| matches!(tree, Tree::Loop { .. })).len();
+        let (mut axes, mut bind) = (Vec::new(), Vec::new());
+        for (dim, (&coordinate, &size)) in self.index.iter().zip(self.sizes).enumerate() {
+            let var = Sym::new(&format!("c{number}_{dim}"));
+            let (first, count) = match choices.once_in(3) {
+                true => (Expr::zero(), size),
+                false => footprint(self.nest, self.leaf, coordinate, &inner),
+            };
+            let short = if choices.once_in(8) { 1 } else { 0 };
+            axes.push(Axis { var, extent: count - short });
+            bind.push((Sym::new(&format!("d{dim}")), first + Expr::sym(var)));
+        }
+        let masked = !choices.once_in(4);
+        let leaf = Leaf { nest: name.to_owned(), part: Part::Whole, bind, masked, block: None, by: None };
+        let around = |body, axis| Tree::Loop { kind: LoopKind::For, axis, body: vec![body] };
+        Some(axes.into_iter().rev().fold(Tree::Leaf(leaf), around))
+    }
 }
 
 /// The loops on the way from a list down the rest of a path.

@@ -51,7 +51,12 @@ pub(super) fn change_space(schedule: &mut Schedule, _: &Loops, choices: &mut Cho
 pub(super) fn change_layout(schedule: &mut Schedule, _: &Loops, choices: &mut Choices<'_>) -> Option<()> {
     let found = pick(choices, &trees(schedule, is_local))?;
     let number = choices.pick(&[4, 16, 1, 8, 0, 3]);
-    let to = choices.pick(&[Layout::Padded(number), Layout::Swizzled(number), Layout::Dense]);
+    let to = choices.pick(&[
+        Layout::Padded(number),
+        Layout::Swizzled { unit: number, pairs: false },
+        Layout::Swizzled { unit: number, pairs: true },
+        Layout::Dense,
+    ]);
     local_mut(schedule, &found)?.layout = to;
     Some(())
 }

@@ -279,7 +279,9 @@ pub(super) fn drop_leaf(schedule: &mut Schedule, loops: &Loops, choices: &mut Ch
         _ => pick(choices, &leaves)?,
     };
     let is_copy = |tree: &Tree| match tree {
-        Tree::Local(Local { holds: Holds::Copy { name, .. }, .. }) => *name == nest,
+        Tree::Local(Local { holds: Holds::Copy { name, .. } | Holds::Result { name, .. }, .. }) => {
+            *name == nest
+        }
         Tree::Local(_) | Tree::Loop { .. } | Tree::If { .. } | Tree::Leaf(_) => false,
     };
     if !choices.once_in(4) {

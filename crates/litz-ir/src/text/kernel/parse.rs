@@ -168,7 +168,7 @@ impl Reader {
         let swizzle = if cx.eat("swizzled") {
             let unit = cx.integer()?;
             cx.expect("of")?;
-            Some(Swizzle { unit, row: cx.integer()? })
+            Some(Swizzle { unit, row: cx.integer()?, pairs: cx.pairs() })
         } else {
             None
         };

@@ -72,8 +72,8 @@ impl Kernel {
         let data = &self.mems[mem];
         let shape = Shape(&data.sizes, &data.strides);
         write!(f, "{LINE}{} {}: {}{shape}", data.space.name(), Name(&data.name), data.dtype)?;
-        if let Some(Swizzle { unit, row }) = data.swizzle {
-            write!(f, " swizzled {unit} of {row}")?;
+        if let Some(Swizzle { unit, row, pairs }) = data.swizzle {
+            write!(f, " swizzled {unit} of {row}{}", if pairs { " in pairs" } else { "" })?;
         }
         f.write_str("\n")
     }

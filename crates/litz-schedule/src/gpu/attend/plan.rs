@@ -168,7 +168,7 @@ impl Tiles<'_> {
     fn copied(&self, operands: &[Operand]) -> Vec<Tree> {
         let problem = self.problem;
         let cx = problem.cx;
-        let local = |operand: &Operand| operand.staged.local(cx, Gpu::VECTOR_BYTES, operand.points);
+        let local = |operand: &Operand| operand.staged.local(cx, Gpu::VECTOR_BYTES, false, operand.points);
         let copies = |operand: &Operand| {
             let threads = problem.warps * i64::from(Gpu::LANES);
             let by = Copying { threads, starts: operand.starts, points: operand.points };

@@ -4,6 +4,7 @@
 
 mod plan;
 mod problem;
+mod results;
 mod stage;
 mod tile;
 mod warpgroups;

@@ -16,6 +16,7 @@
 //! ```
 
 use super::problem::{Contracted, Problem, Unit};
+use super::results::{self, Passing};
 use super::stage::Operand;
 use super::tile::Tile;
 use crate::cost::{ceil_div, size};
@@ -47,14 +48,14 @@ pub fn plan(problem: &Problem<'_>) -> Planned {
         Tree::Local(Local { holds, space: LocalSpace::Register, layout: Layout::Dense })
     };
     let mut body: Vec<Tree> = problem.products.iter().map(sums).collect();
-    body.push(points.of_threads(Vec::new(), points.leaves(Part::Init)));
+    body.push(points.of_threads(Vec::new(), points.leaves(Part::Init), &[]));
     body.extend(points.summed());
     let of_member = |member: &Member| {
         let is_product = problem.products.iter().any(|product| product.member.stmt == member.stmt);
         points.leaf(member, if is_product { Part::Final } else { Part::Whole })
     };
     let last = problem.group.members.iter().map(of_member).collect();
-    body.push(points.of_threads(registers(problem.cx, problem.group), last));
+    body.extend(points.finished(last));
     let kernel = KernelPlan { persistent, ..KernelPlan::new(grid, 1, body) };
     Planned { is_whole: true, ..Planned::from(kernel) }
 }
@@ -179,8 +180,10 @@ impl Points<'_> {
             }
         };
         let points = |side: usize| [self.tile.sides(problem.unit)[side], turns * at_once];
-        let mut step_of: Vec<Tree> =
-            staged.iter().map(|operand| operand.local(problem, points(operand.side))).collect();
+        let mut step_of: Vec<Tree> = staged
+            .iter()
+            .map(|operand| operand.local(problem, self.has_pairs, points(operand.side)))
+            .collect();
         step_of.extend(staged.iter().map(|operand| {
             let (starts, points) = ([self.starts[operand.side], start], points(operand.side));
             let threads = self.tile.threads(problem.unit);
@@ -212,8 +215,28 @@ impl Points<'_> {
         (problem.gpu.shared_bytes / bytes).clamp(2, MOST_BUFFERS) as u32
     }
 
-    /// What runs at each point of the tile, by the thread that has its sum, with memory for a few points at a time.
-    fn of_threads(&self, memory: Vec<Tree>, leaves: Vec<Tree>) -> Tree {
+    /// What runs at the points of the tile behind the sum. Results that pass through shared memory do so a part of the columns after another.
+    fn finished(&self, leaves: Vec<Tree>) -> Vec<Tree> {
+        let Points { problem, tile, starts, has_pairs } = *self;
+        let memory = registers(problem.cx, problem.group);
+        let passing = Passing::of(problem, tile);
+        if passing.is_empty() {
+            return vec![self.of_threads(memory, leaves, &[])];
+        }
+        let part = problem.name("part");
+        let (all, columns) = (tile.sides(problem.unit)[1], results::columns(tile));
+        let first = if all == columns { Expr::zero() } else { Expr::sym(part) * columns };
+        let each = [tile.each[0], columns / problem.unit.shape()[1]];
+        let (tile, starts) = (Tile { each, ..tile }, [starts[0], starts[1] + first]);
+        let points = Points { problem, tile, starts, has_pairs };
+        let mut body: Vec<Tree> = passing.iter().map(|passing| passing.local(problem)).collect();
+        body.push(points.of_threads(memory, leaves, &passing));
+        unrolled(part, all / columns, body)
+    }
+
+    /// What runs at each point of the tile, by the thread that has its sum, with memory for a few points at a time. Warps store what is
+    /// `passing` through shared memory behind it.
+    fn of_threads(&self, memory: Vec<Tree>, leaves: Vec<Tree>, passing: &[Passing]) -> Tree {
         let few =
             |kind, axis, count| [memory.clone(), vec![looped(kind, axis, count, leaves.clone())]].concat();
         let body = match self.problem.unit {
@@ -227,9 +250,12 @@ impl Points<'_> {
                 let kind = LoopKind::Vector { lanes: 2, copies: 1 };
                 let body = unrolled(r, 2, self.in_team(few(kind, c, 2)));
                 let lanes = LoopKind::Level(Level::Lane.into());
-                let body = looped(lanes, l, i64::from(Gpu::LANES), self.at(body, at, None));
+                let mut body = vec![looped(lanes, l, i64::from(Gpu::LANES), self.at(body, at, None))];
+                let first = Expr::sym(self.team()) * i64::from(by.rows) + Expr::sym(x) * results::ROWS;
+                let warp = [self.starts[0] + first, self.starts[1]];
+                body.extend(passing.iter().map(|passing| passing.stores(self.problem, warp)));
                 let warps = i64::from(by.threads() / Gpu::LANES);
-                vec![looped(LoopKind::Level(Level::Warp.into()), x, warps, vec![body])]
+                vec![looped(LoopKind::Level(Level::Warp.into()), x, warps, body)]
             }
             Unit::Warp(by) => {
                 let [l, r, c] = ["l", "r", "c"].map(|name| self.problem.name(name));

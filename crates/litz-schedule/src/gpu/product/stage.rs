@@ -60,9 +60,9 @@ impl Operand {
         named.collect()
     }
 
-    /// The memory.
-    pub fn local(&self, problem: &Problem<'_>, points: [i64; 2]) -> Tree {
-        self.staged.local(problem.cx, Gpu::VECTOR_BYTES, points)
+    /// The memory, of which rows may be read of every other pair at once: columns of the result are where `pairs`.
+    pub fn local(&self, problem: &Problem<'_>, pairs: bool, points: [i64; 2]) -> Tree {
+        self.staged.local(problem.cx, Gpu::VECTOR_BYTES, pairs && self.side == 1, points)
     }
 
     /// Whether boxes of it may be copied, whose rows go along the sum.
