@@ -54,9 +54,9 @@ pub fn stored_once(loops: &Loops, buf: Buf) -> Option<usize> {
 }
 
 fn stores_once(nest: &Nest, buf: Buf) -> bool {
-    let mut stores = nest.body.iter().filter_map(|inst| match &inst.op {
-        InstOp::Store { buf: stored, combine, .. } if *stored == buf => Some(combine.is_none()),
-        _ => None,
+    let mut stores = nest.body.iter().filter_map(|inst| {
+        let InstOp::Store { buf: stored, combine, .. } = &inst.op else { return None };
+        (*stored == buf).then_some(combine.is_none())
     });
     stores.next() == Some(true) && stores.next().is_none()
 }

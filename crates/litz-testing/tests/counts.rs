@@ -64,6 +64,25 @@ fn a_column_of_a_block_is_in_different_banks() {
     assert_eq!(transposed("swizzled 4", 33).taken, transposed("padded 1", 33).taken);
 }
 
+/// Of lines 0, 1, 4, 5, 8, 9, 12 and 13 the first 16 bytes are in four sets of banks; in pairs they are in eight, and so are those of eight
+/// lines below each other.
+#[test]
+fn every_other_pair_of_rows_is_in_different_banks() {
+    let read = |layout: &str, line: &str| {
+        let text = format!(
+            "kernel @k {{ read x: f32[4096] write y: f32[4096] shared xs: f32[512] swizzled 4 of 32{layout}
+               thread t in 512 {{ %0: f32 = load x[t]  xs[t] = %0 }}
+               barrier block
+               lane l in 8 {{ vector v in 4 by 4 {{ %1: f32 = load xs[32*({line}) + v]  y[4*l + v] = %1 }} }} }}"
+        );
+        let filled = 512 / 32;
+        counted(&text, [4, 4]).banks.taken - filled
+    };
+    let pairs = "mod(l, 2) + 4*floordiv(l, 2)";
+    assert_eq!([read("", pairs), read("", "l + 8")], [2, 1]);
+    assert_eq!([read(" in pairs", pairs), read(" in pairs", "l + 8")], [1, 1]);
+}
+
 /// Counts of a kernel that reads 4096 elements and writes as many, of types of so many bytes.
 fn counted(text: &str, [reads, writes]: [usize; 2]) -> Counts {
     let kernels = text::kernel::parse(text).unwrap_or_else(|diags| panic!("{diags:?}"));

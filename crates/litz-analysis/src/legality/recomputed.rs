@@ -18,7 +18,7 @@ use crate::copies::{self, read_of};
 use crate::inside::{enter, first_and_count};
 use crate::parts::parts_of;
 use litz_ir::loops::{Axis, Buf, BufKind, Inst, InstOp, Nest, Stmt};
-use litz_ir::schedule::{Holds, Local, LoopKind, Part};
+use litz_ir::schedule::{Local, LoopKind, Part};
 use litz_sym::{Expr, Facts, Rel, Sym};
 
 /// A load of an element that a local buffer has to hold.

@@ -212,21 +212,23 @@ impl Points<'_> {
         let sides = self.tile.sides(problem.unit);
         let points = sides[0] * problem.apart[0] + sides[1] * problem.apart[1];
         let bytes = points * problem.most_copied(problem.unit.depth()) * problem.operand_bytes();
-        (problem.gpu.shared_bytes / bytes).clamp(2, MOST_BUFFERS) as u32
+        let results: i64 = Passing::of(problem, self.tile).iter().map(Passing::bytes).sum();
+        ((problem.gpu.shared_bytes - results) / bytes).clamp(2, MOST_BUFFERS) as u32
     }
 
     /// What runs at the points of the tile behind the sum. Results that pass through shared memory do so a part of the columns after another.
     fn finished(&self, leaves: Vec<Tree>) -> Vec<Tree> {
         let Points { problem, tile, starts, has_pairs } = *self;
         let memory = registers(problem.cx, problem.group);
-        let passing = Passing::of(problem, tile);
+        // Where a thread has four neighbours, four threads have all that memory takes at once.
+        let passing = if has_pairs { Vec::new() } else { Passing::of(problem, tile) };
         if passing.is_empty() {
             return vec![self.of_threads(memory, leaves, &[])];
         }
         let part = problem.name("part");
-        let (all, columns) = (tile.sides(problem.unit)[1], results::columns(tile));
+        let (all, columns) = (tile.sides(problem.unit)[1], results::part(problem, tile)[1]);
         let first = if all == columns { Expr::zero() } else { Expr::sym(part) * columns };
-        let each = [tile.each[0], columns / problem.unit.shape()[1]];
+        let each = [tile.each[0], columns / tile.teams[1] / problem.unit.shape()[1]];
         let (tile, starts) = (Tile { each, ..tile }, [starts[0], starts[1] + first]);
         let points = Points { problem, tile, starts, has_pairs };
         let mut body: Vec<Tree> = passing.iter().map(|passing| passing.local(problem)).collect();
@@ -251,8 +253,8 @@ impl Points<'_> {
                 let body = unrolled(r, 2, self.in_team(few(kind, c, 2)));
                 let lanes = LoopKind::Level(Level::Lane.into());
                 let mut body = vec![looped(lanes, l, i64::from(Gpu::LANES), self.at(body, at, None))];
-                let first = Expr::sym(self.team()) * i64::from(by.rows) + Expr::sym(x) * results::ROWS;
-                let warp = [self.starts[0] + first, self.starts[1]];
+                let [row, column] = self.of_team();
+                let warp = [row + Expr::sym(x) * i64::from(by.rows / 4), column];
                 body.extend(passing.iter().map(|passing| passing.stores(self.problem, warp)));
                 let warps = i64::from(by.threads() / Gpu::LANES);
                 vec![looped(LoopKind::Level(Level::Warp.into()), x, warps, body)]
@@ -271,7 +273,10 @@ impl Points<'_> {
                 let kind = LoopKind::Vector { lanes: count as u32, copies: 1 };
                 let body = self.in_team(unrolled(r, rows, few(kind, c, count)));
                 let body = self.at(body, of_warp, None);
-                vec![looped(LoopKind::Level(Level::Lane.into()), l, i64::from(Gpu::LANES), body)]
+                let lanes = LoopKind::Level(Level::Lane.into());
+                let mut body = vec![looped(lanes, l, i64::from(Gpu::LANES), body)];
+                body.extend(passing.iter().map(|passing| passing.stores(self.problem, self.of_team())));
+                body
             }
         };
         self.of_teams(body)
@@ -298,11 +303,7 @@ impl Points<'_> {
     /// sum. Neighbouring threads have neighbouring columns, and the instructions of a warp neighbouring tiles.
     fn at(&self, mut trees: Vec<Tree>, of_team: [Expr; 2], depth: Option<Expr>) -> Vec<Tree> {
         let Points { problem, tile, starts, .. } = self;
-        let team = Expr::sym(self.team());
-        let teams = match tile.teams {
-            [1, _] => [Expr::zero(), team],
-            [_, columns] => [team.floordiv(columns), team.modulo(columns)],
-        };
+        let [teams, first] = [self.teams(), self.of_team()];
         let each = self.each();
         let mut values: Vec<(Sym, Expr)> =
             depth.map(|depth| (problem.depth.var, depth)).into_iter().collect();
@@ -312,16 +313,31 @@ impl Points<'_> {
             let value = match problem.unit {
                 Unit::Warp(_) | Unit::Warpgroup(_) => {
                     let all = tile.each[side] * problem.unit.shape()[side];
-                    teams[side] * all + each * (all / count) + of_team[side]
+                    first[side] + each * (all / count) + of_team[side]
                 }
-                Unit::Threads => each * tile.teams[side] + teams[side],
+                Unit::Threads => starts[side] + each * tile.teams[side] + teams[side],
             };
-            values.push((problem.sides[side].var, starts[side] + value));
+            values.push((problem.sides[side].var, value));
         }
         for (var, value) in values {
             trees.iter_mut().for_each(|tree| tree.replace(var, value));
         }
         trees
+    }
+
+    /// Which team it is along the rows and along the columns.
+    fn teams(&self) -> [Expr; 2] {
+        let team = Expr::sym(self.team());
+        match self.tile.teams {
+            [1, _] => [Expr::zero(), team],
+            [_, columns] => [team.floordiv(columns), team.modulo(columns)],
+        }
+    }
+
+    /// Where the tile of a warp or warpgroup begins.
+    fn of_team(&self) -> [Expr; 2] {
+        let (teams, shape) = (self.teams(), self.problem.unit.shape());
+        [0, 1].map(|side| self.starts[side] + teams[side] * (self.tile.each[side] * shape[side]))
     }
 
     /// Instructions of a warp, or pairs of them, and points of a thread, along each side.
