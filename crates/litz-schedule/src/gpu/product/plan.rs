@@ -6,7 +6,7 @@
 //!   warp w in 4 { lane l in 32 { unroll .. { mm.init [..] masked } } }
 //!   pipeline k in ceildiv(p, 32) by 3 {
 //!     shared a_tile = a swizzled 16
-//!     shared b_tile = b swizzled 16
+//!     shared b_tile = b swizzled 16 in pairs
 //!     thread t in 128 { unroll e in 4 { vector v in 8 by 8 { a_tile [..] masked } } }
 //!     thread t in 128 { unroll e in 2 { vector v in 8 by 8 { b_tile [..] masked } } }
 //!     warp w in 4 { unroll i in 2, u in 4, v in 4 { mma mi in 16, mj in 8, mk in 16 { mm.update [..] masked } } }
