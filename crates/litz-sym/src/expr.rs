@@ -335,34 +335,24 @@ pub fn interned() -> Interned {
 fn count<T: Leaked>(shards: &[Shard<T>]) -> (usize, usize) {
     shards.iter().fold((0, 0), |(count, bytes), shard| {
         let table = shard.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let slots = table.slots.len() * size_of::<Option<&T>>();
+        let slots = table.slots.len() * size_of::<Slot<T>>();
         (count + table.len, bytes + slots + table.len * size_of::<T>() + table.beside)
     })
 }
 
 /// What is interned.
 trait Leaked {
-    fn hash(&self) -> u64;
-
     /// Bytes that it has elsewhere.
     fn bytes_beside(&self) -> usize;
 }
 
 impl Leaked for Name {
-    fn hash(&self) -> u64 {
-        self.hash
-    }
-
     fn bytes_beside(&self) -> usize {
         self.text.len()
     }
 }
 
 impl Leaked for Node {
-    fn hash(&self) -> u64 {
-        self.hash
-    }
-
     fn bytes_beside(&self) -> usize {
         match self.kind {
             Kind::Add(list) | Kind::Mul(list) => size_of_val(list),
@@ -380,16 +370,24 @@ struct Shard<T: 'static>(Mutex<Table<T>>);
 
 impl<T: 'static> Default for Shard<T> {
     fn default() -> Self {
-        Shard(Mutex::new(Table { slots: vec![None; 16], len: 0, beside: 0 }))
+        Shard(Mutex::new(Table { slots: empty_slots(16), len: 0, beside: 0 }))
     }
 }
 
-/// Open addressing with linear probing; a power of two slots, at most three quarters full.
+/// Open addressing with linear probing; a power of two slots, at most half full.
 struct Table<T: 'static> {
-    slots: Vec<Option<&'static T>>,
+    slots: Vec<Slot<T>>,
     len: usize,
     /// Bytes that the interned things have elsewhere.
     beside: usize,
+}
+
+/// The hash stands beside the pointer, so that a probe reads what is interned only where it is most likely what is looked for: it
+/// is seldom in the cache.
+type Slot<T> = (u64, Option<&'static T>);
+
+fn empty_slots<T>(count: usize) -> Vec<Slot<T>> {
+    (0..count).map(|_| (0, None)).collect()
 }
 
 impl<T: Leaked> Shard<T> {
@@ -398,34 +396,35 @@ impl<T: Leaked> Shard<T> {
     fn intern(&self, hash: u64, same: impl Fn(&T) -> bool, make: impl FnOnce() -> T) -> &'static T {
         // A panic while locked can only come from allocation; the table is whole between statements.
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut at = hash as usize & (table.slots.len() - 1);
-        while let Some(found) = table.slots[at] {
-            if found.hash() == hash && same(found) {
+        let last = table.slots.len() - 1;
+        let mut at = hash as usize & last;
+        while let (known, Some(found)) = table.slots[at] {
+            if known == hash && same(found) {
                 return found;
             }
-            at = (at + 1) & (table.slots.len() - 1);
+            at = (at + 1) & last;
         }
         let made: &'static T = Box::leak(Box::new(make()));
-        table.slots[at] = Some(made);
+        table.slots[at] = (hash, Some(made));
         table.len += 1;
         table.beside += made.bytes_beside();
-        if table.len * 4 > table.slots.len() * 3 {
+        if table.len * 2 > table.slots.len() {
             table.grow();
         }
         made
     }
 }
 
-impl<T: Leaked> Table<T> {
+impl<T> Table<T> {
     fn grow(&mut self) {
         let capacity = self.slots.len() * 2;
-        let old = std::mem::replace(&mut self.slots, vec![None; capacity]);
-        for entry in old.into_iter().flatten() {
-            let mut at = entry.hash() as usize & (capacity - 1);
-            while self.slots[at].is_some() {
+        let old = std::mem::replace(&mut self.slots, empty_slots(capacity));
+        for (hash, found) in old.into_iter().filter(|slot| slot.1.is_some()) {
+            let mut at = hash as usize & (capacity - 1);
+            while self.slots[at].1.is_some() {
                 at = (at + 1) & (capacity - 1);
             }
-            self.slots[at] = Some(entry);
+            self.slots[at] = (hash, found);
         }
     }
 }
