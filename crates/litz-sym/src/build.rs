@@ -11,7 +11,10 @@ use smallvec::SmallVec;
 use crate::expr::{Expr, Kind, Sym, intern_fixed, intern_product, intern_sum};
 
 /// Operands being collected; most sums and products have few.
-type List = SmallVec<[Expr; 8]>;
+pub(crate) type List = SmallVec<[Expr; 8]>;
+
+/// Monomials, each with a coefficient.
+type Terms = SmallVec<[(Expr, i64); 8]>;
 
 impl From<i64> for Expr {
     fn from(value: i64) -> Expr {
@@ -66,8 +69,16 @@ impl Neg for Expr {
 }
 
 impl iter::Sum for Expr {
+    /// Interns the sum alone, none of those on the way to it.
     fn sum<I: Iterator<Item = Expr>>(items: I) -> Expr {
-        items.fold(Expr::zero(), Add::add)
+        let (mut summands, mut constant) = (List::new(), 0i64);
+        for item in items {
+            let (terms, own) = item.parts();
+            summands.extend_from_slice(terms);
+            constant = constant.saturating_add(own);
+        }
+        let split = summands.iter().map(|summand| summand.split_coefficient());
+        sum_of_terms(split.map(|(coefficient, monomial)| (monomial, coefficient)).collect(), constant)
     }
 }
 
@@ -169,7 +180,7 @@ impl Expr {
 // Sums and products.
 
 /// A sum from summands in canonical order and a constant.
-fn sum_of(mut terms: List, constant: i64) -> Expr {
+pub(crate) fn sum_of(mut terms: List, constant: i64) -> Expr {
     if constant != 0 || terms.is_empty() {
         terms.push(Expr::int(constant));
     }
@@ -177,6 +188,17 @@ fn sum_of(mut terms: List, constant: i64) -> Expr {
         [only] => only,
         _ => intern_sum(&terms),
     }
+}
+
+/// A sum from terms in any order, several of one monomial among them, and a constant.
+fn sum_of_terms(mut terms: Terms, constant: i64) -> Expr {
+    terms.sort_by_key(|&(monomial, _)| monomial);
+    let mut summands = List::new();
+    for same in terms.chunk_by(|s, t| s.0 == t.0) {
+        let sum = same.iter().fold(0i64, |sum, &(_, coefficient)| sum.saturating_add(coefficient));
+        summands.extend((sum != 0).then(|| term_of(sum, same[0].0)));
+    }
+    sum_of(summands, constant)
 }
 
 /// `coefficient * monomial` as one summand; the coefficient is not zero.
@@ -194,36 +216,43 @@ fn add(a: Expr, b: Expr) -> Expr {
     if a.is_zero() {
         return b;
     }
-    if b.is_zero() {
-        return a;
-    }
-    let ((mut x, p), (mut y, q)) = (a.parts(), b.parts());
-    let mut terms = List::new();
-    // A merge of two sorted lists; equal monomials add their coefficients, x - x => 0.
-    while let (Some(&s), Some(&t)) = (x.first(), y.first()) {
-        let ((m, u), (n, v)) = (s.split_coefficient(), t.split_coefficient());
-        if u == v {
-            let sum = m.saturating_add(n);
-            terms.extend((sum != 0).then(|| term_of(sum, u)));
-            (x, y) = (&x[1..], &y[1..]);
-        } else if u < v {
-            terms.push(s);
-            x = &x[1..];
-        } else {
-            terms.push(t);
-            y = &y[1..];
-        }
-    }
-    terms.extend_from_slice(x);
-    terms.extend_from_slice(y);
-    sum_of(terms, p.saturating_add(q))
+    add_multiple(a, b, 1)
 }
 
 fn subtract(a: Expr, b: Expr) -> Expr {
     if let (Some(x), Some(y)) = (a.as_int(), b.as_int()) {
         return Expr::int(x.saturating_sub(y));
     }
-    add(a, scale(b, -1))
+    add_multiple(a, b, -1)
+}
+
+/// `a + by*b`, where `by` is 1 or -1.
+fn add_multiple(a: Expr, b: Expr, by: i64) -> Expr {
+    if b.is_zero() {
+        return a;
+    }
+    let ((mut x, p), (mut y, q)) = (a.parts(), b.parts());
+    let multiple = |(coefficient, monomial): (i64, Expr)| term_of(coefficient.saturating_mul(by), monomial);
+    let of_b = |summand: Expr| if by == 1 { summand } else { multiple(summand.split_coefficient()) };
+    let mut terms = List::new();
+    // A merge of two sorted lists; equal monomials add their coefficients, x - x => 0.
+    while let (Some(&s), Some(&t)) = (x.first(), y.first()) {
+        let ((m, u), (n, v)) = (s.split_coefficient(), t.split_coefficient());
+        if u == v {
+            let sum = m.saturating_add(n.saturating_mul(by));
+            terms.extend((sum != 0).then(|| term_of(sum, u)));
+            (x, y) = (&x[1..], &y[1..]);
+        } else if u < v {
+            terms.push(s);
+            x = &x[1..];
+        } else {
+            terms.push(of_b(t));
+            y = &y[1..];
+        }
+    }
+    terms.extend_from_slice(x);
+    terms.extend(y.iter().map(|&t| of_b(t)));
+    sum_of(terms, p.saturating_add(q.saturating_mul(by)))
 }
 
 fn scale(a: Expr, by: i64) -> Expr {
@@ -249,7 +278,7 @@ fn multiply(a: Expr, b: Expr) -> Expr {
         return if by == 1 { a } else { scale(a, by) };
     }
     // (p + q) * (r + s) => p*r + p*s + q*r + q*s
-    let mut products: SmallVec<[(Expr, i64); 8]> = SmallVec::new();
+    let mut products = Terms::new();
     let ((x, p), (y, q)) = (a.parts(), b.parts());
     for (m, u) in x.iter().map(|term| term.split_coefficient()) {
         for (n, v) in y.iter().map(|term| term.split_coefficient()) {
@@ -258,13 +287,7 @@ fn multiply(a: Expr, b: Expr) -> Expr {
         products.push((u, m.saturating_mul(q)));
     }
     products.extend(y.iter().map(|term| term.split_coefficient()).map(|(n, v)| (v, n.saturating_mul(p))));
-    products.sort_by_key(|&(monomial, _)| monomial);
-    let mut terms = List::new();
-    for same in products.chunk_by(|s, t| s.0 == t.0) {
-        let sum = same.iter().fold(0i64, |sum, &(_, coefficient)| sum.saturating_add(coefficient));
-        terms.extend((sum != 0).then(|| term_of(sum, same[0].0)));
-    }
-    sum_of(terms, p.saturating_mul(q))
+    sum_of_terms(products, p.saturating_mul(q))
 }
 
 fn multiply_monomials(a: Expr, b: Expr) -> Expr {

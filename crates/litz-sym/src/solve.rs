@@ -1,6 +1,6 @@
 //! Evaluates expressions and solves linear equations of them in integers.
 
-use crate::build::{divide_term, floor_divide, floor_modulo};
+use crate::build::{List, divide_term, floor_divide, floor_modulo, sum_of};
 use crate::expr::{Expr, Kind, Sym};
 
 impl Expr {
@@ -38,13 +38,14 @@ impl Expr {
     /// `(coefficient, rest)` with `self == coefficient*atom + rest` and `atom` no factor of a term of `rest`. Either
     /// may still hold the atom, the coefficient as a factor for a square, both inside of other atoms.
     pub(crate) fn linear_in(self, atom: Expr) -> (Expr, Expr) {
-        let (mut coefficient, mut rest) = (Expr::zero(), self);
-        for term in self.terms().filter(|term| term.1.factors().contains(&atom)) {
-            if let Some(quotient) = divide_term(term, (1, atom)) {
-                coefficient = coefficient + quotient;
-                rest = rest - term.1 * term.0;
-            }
+        let (summands, constant) = self.parts();
+        let has_atom = |summand: &Expr| summand.split_coefficient().1.factors().contains(&atom);
+        if !summands.iter().any(has_atom) {
+            return (Expr::zero(), self);
         }
+        let (with, without): (List, List) = summands.iter().copied().partition(has_atom);
+        let quotients = with.iter().filter_map(|with| divide_term(with.split_coefficient(), (1, atom)));
+        let (coefficient, rest) = (quotients.sum(), sum_of(without, constant));
         (coefficient, rest)
     }
 }
