@@ -2,7 +2,7 @@
 //! access a shared buffer.
 
 use litz_ir::loops::{Axis, Buf, Loops, Nest};
-use litz_sym::{Expr, Facts, Known, Rel, Sym};
+use litz_sym::{Expr, Facts, Rel, Sym};
 
 use crate::access::{Access, accesses, substitute};
 
@@ -136,7 +136,7 @@ fn equate(stored: Expr, touched: Expr, consumer: &Nest, shared: Shared<'_>) -> O
     // As many points as numbers: in `j + k`, which windows load, several points have one number, and a consumer that shares both
     // loops would run as often.
     let points = stored.syms().into_iter().filter_map(extent_of).fold(Expr::one(), |all, n| all * n);
-    if facts.known(&Rel::eq(points, extent)) != Known::Yes {
+    if !facts.holds(&Rel::eq(points, extent)) {
         return None;
     }
     mixed_radix(touched, &consumer.axes, stored, extent, facts)
@@ -153,7 +153,7 @@ fn mixed_radix(
 ) -> Option<Vec<(Sym, Expr)>> {
     let axis = |s: Sym| axes.iter().find(|a| a.var == s).copied();
     if let Some(a) = touched.as_sym().and_then(axis) {
-        return (facts.known(&Rel::eq(a.extent, extent)) == Known::Yes).then(|| vec![(a.var, value)]);
+        return (facts.holds(&Rel::eq(a.extent, extent))).then(|| vec![(a.var, value)]);
     }
     let mut terms = Vec::new();
     let mut rest = touched;
@@ -174,5 +174,5 @@ fn mixed_radix(
         pairs.push((a.var, if terms.is_empty() { digit } else { digit.modulo(a.extent) }));
         unit = unit * a.extent;
     }
-    (facts.known(&Rel::eq(unit, extent)) == Known::Yes).then_some(pairs)
+    (facts.holds(&Rel::eq(unit, extent))).then_some(pairs)
 }

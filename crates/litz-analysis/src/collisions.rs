@@ -178,7 +178,7 @@ fn magnitude(e: Expr, facts: &Facts) -> Option<Expr> {
 fn is_less(a: Expr, b: Expr, facts: &Facts) -> bool {
     match (a.as_int(), b.as_int()) {
         (Some(a), Some(b)) => a < b,
-        _ => facts.known(&Rel::lt(a, b)).is_yes(),
+        _ => facts.holds(&Rel::lt(a, b)),
     }
 }
 

@@ -1,12 +1,12 @@
 //! Says which expressions are numbers wherever facts hold: those that divide by nothing that may be 0.
 
-use litz_sym::{Expr, Facts, Kind, Known, Rel};
+use litz_sym::{Expr, Facts, Kind, Rel};
 
 /// Whether an expression is a number wherever facts hold: it divides by nothing that may be 0.
 pub(crate) fn is_defined(expr: Expr, facts: &Facts) -> bool {
     let mut divisors = Vec::new();
     unknown_divisors(expr, &mut divisors);
-    divisors.into_iter().all(|divisor| facts.known(&Rel::le(1, divisor)) == Known::Yes)
+    divisors.into_iter().all(|divisor| facts.holds(&Rel::le(1, divisor)))
 }
 
 /// All divisors inside of an expression that are not positive constants.

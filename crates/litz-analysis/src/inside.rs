@@ -1,7 +1,7 @@
 //! Proves that a value which is bound to an axis is below its extent, and bounds the extents of loops.
 
 use litz_ir::loops::Axis;
-use litz_sym::{Expr, Facts, Kind, Known, Rel, Sym};
+use litz_sym::{Expr, Facts, Kind, Rel, Sym};
 
 /// Steps into a loop: where its variable has a value, it has an iteration.
 pub fn enter(facts: &mut Facts, axis: Axis) {
@@ -14,7 +14,7 @@ pub fn enter(facts: &mut Facts, axis: Axis) {
 
 /// Whether `value < extent` is known.
 pub fn is_inside(value: Expr, extent: Expr, facts: &Facts) -> bool {
-    let is_known = |value, extent| facts.known(&Rel::lt(value, extent)) == Known::Yes;
+    let is_known = |value, extent| facts.holds(&Rel::lt(value, extent));
     is_known(value, extent) || {
         let (whole, end) = undivided(value, extent, facts);
         (whole, end) != (value, extent) && is_known(whole, end)
@@ -24,7 +24,7 @@ pub fn is_inside(value: Expr, extent: Expr, facts: &Facts) -> bool {
 /// What is smaller than what exactly where `value < extent`, without divisions: rows of a merged axis are found by one.
 /// y + floordiv(x, n) < m, n > 0 => x + n*y < m*n
 pub fn undivided(mut value: Expr, mut extent: Expr, facts: &Facts) -> (Expr, Expr) {
-    let is_positive = |e: Expr| facts.known(&Rel::le(Expr::one(), e)) == Known::Yes;
+    let is_positive = |e: Expr| facts.holds(&Rel::le(Expr::one(), e));
     loop {
         let divided = value.terms().into_iter().find_map(|(factor, term)| {
             let (inner, divisor) = term.as_floordiv().filter(|_| factor == 1)?;
@@ -84,7 +84,7 @@ pub fn loops_where(
 pub fn first_and_count(value: Expr, vars: &[Sym], facts: &Facts) -> Option<(Expr, Expr)> {
     let first = facts.simplify(value.subst(&|sym| vars.contains(&sym).then(Expr::zero)));
     let offset = facts.simplify(value - first);
-    let is_least = offset.is_zero() || facts.known(&Rel::le(0, offset)) == Known::Yes;
+    let is_least = offset.is_zero() || facts.holds(&Rel::le(0, offset));
     let count = is_least.then(|| end(offset, vars, facts)).flatten()?;
     Some((first, facts.simplify(count)))
 }

@@ -458,7 +458,7 @@ pub fn may_be_in_memory(sizes: &[Expr], strides: &[Expr]) -> bool {
 /// where it begins in the same memory.
 pub fn is_apart(facts: &Facts, one: (Expr, &[Expr], &[Expr]), other: (Expr, &[Expr], &[Expr])) -> bool {
     let ends_before = |(start, sizes, strides): (Expr, &[Expr], &[Expr]), next: Expr| {
-        facts.known(&Rel::le(start + span(sizes, strides), next)).is_yes()
+        facts.holds(&Rel::le(start + span(sizes, strides), next))
     };
     ends_before(one, other.0) || ends_before(other, one.0)
 }

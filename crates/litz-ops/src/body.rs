@@ -176,7 +176,7 @@ impl<'a> Body<'a> {
             guard
         } else {
             let scoped = self.scoped();
-            guard.into_iter().filter(|rel| !scoped.known(rel).is_yes()).collect()
+            guard.into_iter().filter(|rel| !scoped.holds(rel)).collect()
         };
         let other = other.to(from.dtype);
         self.push(InstOp::Load { buf: from.buf, index, guard, other }, from.dtype)
@@ -273,7 +273,7 @@ impl<'a> Body<'a> {
     pub fn check_divisor(&mut self, divisor: Val) {
         let is_known = match &self.insts[divisor.0 as usize].op {
             InstOp::Const(number) => number.as_f64() != 0.0,
-            &InstOp::Index(e) => self.scoped().known(&Rel::ne(e, Expr::zero())).is_yes(),
+            &InstOp::Index(e) => self.scoped().holds(&Rel::ne(e, Expr::zero())),
             _ => false,
         };
         if !is_known {

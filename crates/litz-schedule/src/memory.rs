@@ -4,7 +4,7 @@ use litz_analysis::Dependences;
 use litz_ir::graph::Queue;
 use litz_ir::loops::{Buf, BufData, BufKind, Loops, Stmt};
 use litz_ir::schedule::{Pool, ScheduleStep};
-use litz_sym::{Expr, Known, Rel};
+use litz_sym::{Expr, Rel};
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
@@ -220,7 +220,7 @@ fn symbolic_pools(
         open: Vec<PoolBlock>,
         end: Expr,
     }
-    let is_le = |a: Expr, b: Expr| loops.facts.known(&Rel::le(a, b)) == Known::Yes;
+    let is_le = |a: Expr, b: Expr| loops.facts.holds(&Rel::le(a, b));
     let take = |slab: &mut Slab, (life, bytes): (Life, Expr)| {
         if slab.host.as_ref().is_some_and(|(host, _)| !host.is_free(&life, loops)) {
             return false;

@@ -76,7 +76,7 @@ pub fn end(
     if !ends.all(|other| other == Some(end)) {
         return over.extent;
     }
-    let known = |rel: Rel| facts.known(&rel).is_yes();
+    let known = |rel: Rel| facts.holds(&rel);
     let end = if known(Rel::le(0, end)) { end } else { end.max(Expr::zero()) };
     if known(Rel::le(end, over.extent)) { end } else { over.extent.min(end) }
 }

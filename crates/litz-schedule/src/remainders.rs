@@ -5,7 +5,7 @@ use crate::nests::Nests;
 use litz_analysis::inside::{enter, is_inside, longest, undivided};
 use litz_ir::loops::Axis;
 use litz_ir::schedule::{KernelPlan, Leaf, LoopKind, Part, Tree};
-use litz_sym::{Expr, Facts, Known, Rel, Sym};
+use litz_sym::{Expr, Facts, Rel, Sym};
 
 /// Ends the loops of a plan where all of their leaves do. Loops in order and vectors end early; what is written out has a
 /// version for the rest. Vectors around leaves that are masked already end nowhere.
@@ -51,7 +51,7 @@ fn end_in(trees: &mut Vec<Tree>, split_up: &mut Vec<Sym>, nests: &Nests<'_>, fac
 /// How many iterations a loop has that ends at a limit, if not before.
 pub fn ended(extent: Expr, limit: Expr, facts: &Facts) -> Expr {
     let end = facts.simplify(extent.min(limit));
-    let may_be_less = facts.known(&Rel::le(0, end)) != Known::Yes;
+    let may_be_less = !facts.holds(&Rel::le(0, end));
     if may_be_less { end.max(0) } else { end }
 }
 
@@ -87,7 +87,7 @@ pub fn peel(
     nests: &Nests<'_>,
     facts: &Facts,
 ) -> Vec<Tree> {
-    let is_short = |end: &Expr| facts.known(&Rel::le(axis.extent, *end)) != Known::Yes;
+    let is_short = |end: &Expr| !facts.holds(&Rel::le(axis.extent, *end));
     let limit = match end {
         Some(end) => Some(end).filter(is_short),
         None => limit(&trees, axis, nests, facts),
@@ -113,14 +113,14 @@ fn versions(trees: Vec<Tree>, axis: Axis, limit: Expr, nests: &Nests<'_>, facts:
             // Loops around may go on past the last tile.
             let is_last = Rel::le(rest, remaining);
             let mut here = facts.clone();
-            if here.assume(full.negate()) && here.known(&is_last) != Known::Yes {
+            if here.assume(full.negate()) && !here.holds(&is_last) {
                 other = vec![Tree::If { cond: is_last, then: other, other: Vec::new() }];
             }
         }
         // A vector has a mask; loops of a number of vectors that is not known could name no registers.
         None if is_vector => other.iter_mut().for_each(|tree| mask_along(tree, axis.var, nests)),
         None => {
-            let is_known = facts.known(&Rel::le(0, remaining)) == Known::Yes;
+            let is_known = facts.holds(&Rel::le(0, remaining));
             let extent = if is_known { remaining } else { remaining.max(0) };
             let axis = Axis { extent, ..axis };
             other = vec![Tree::Loop { kind: LoopKind::For, axis, body: without(other, axis.var) }];

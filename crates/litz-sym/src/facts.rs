@@ -234,6 +234,18 @@ impl Facts {
         }
     }
 
+    /// Whether `rel` is known to hold: where nothing follows from its opposite, this takes half of the time of [`Facts::known`].
+    pub fn holds(&self, rel: &Rel) -> bool {
+        let prover = Prover::new(self);
+        let difference = prover.simplify(self.replaced(rel.lhs - rel.rhs));
+        match rel.cmp {
+            Cmp::Eq => prover.is_zero(difference).is_yes(),
+            Cmp::Ne => prover.is_zero(difference).is_no(),
+            Cmp::Lt => prover.is_at_most_zero(difference + 1),
+            Cmp::Le => prover.is_at_most_zero(difference),
+        }
+    }
+
     /// What is known about `clause`: that an alternative always holds, or that none ever does.
     pub fn known_clause(&self, clause: &Clause) -> Known {
         let mut known = Known::No;

@@ -13,7 +13,7 @@
 //! facts.declare_index(Sym::new("i"), parse("s0")?);
 //! facts.declare_index(Sym::new("c"), parse("64")?);
 //! assert_eq!(facts.simplify(parse("mod(64*i + c, 64)")?), parse("c")?);
-//! assert!(facts.known(&parse_rel("64*i + c < 64*s0")?).is_yes());
+//! assert!(facts.holds(&parse_rel("64*i + c < 64*s0")?));
 //! # Ok::<(), litz_sym::ParseError>(())
 //! ```
 //!

@@ -33,7 +33,7 @@ impl Facts {
             Cmp::Lt => self.proves_at_most_zero(difference + 1),
             Cmp::Le => self.proves_at_most_zero(difference),
             Cmp::Eq => self.proves_at_most_zero(difference) && self.proves_at_most_zero(-difference),
-            Cmp::Ne => self.known(rel).is_yes(),
+            Cmp::Ne => self.holds(rel),
         }
     }
 

@@ -48,7 +48,7 @@ fn simplify_extent(axis: &mut Axis, facts: &Facts) {
         return;
     }
     axis.extent = facts.simplify(axis.extent);
-    let is_known = |rel: Rel| facts.known(&rel).is_yes();
+    let is_known = |rel: Rel| facts.holds(&rel);
     if axis.extent.as_int().is_none()
         && is_known(Rel::le(axis.extent, 1))
         && is_known(Rel::le(1, axis.extent))

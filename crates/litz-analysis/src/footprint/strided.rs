@@ -2,7 +2,7 @@
 
 use crate::apart::in_mixed_radix;
 use litz_ir::loops::Axis;
-use litz_sym::{Expr, Facts, Known, Rel};
+use litz_sym::{Expr, Facts, Rel};
 
 /// The numbers `base + sum(n * step)`, for each step with `n` from 0 up to its count.
 #[derive(Clone, PartialEq, Debug)]
@@ -66,7 +66,7 @@ impl StridedSet {
     /// Whether steps are positive, and each is at least as long as all that the next one spans: then every number of the set is
     /// given by one choice of the `n`, so that these can index memory of their own.
     fn is_regular(&self, facts: &Facts) -> bool {
-        let yes = |rel: Rel| facts.known(&rel) == Known::Yes;
+        let yes = |rel: Rel| facts.holds(&rel);
         let positive = self.steps.iter().all(|s| yes(Rel::lt(Expr::zero(), s.0)));
         positive && self.steps.windows(2).all(|w| yes(Rel::le(w[1].0 * w[1].1, w[0].0)))
     }

@@ -55,7 +55,7 @@ impl Verifier<'_> {
         let blocks = loop_.axis.extent;
         let is_covered = is_fixed
             && self.sides.is_empty()
-            && self.loops.facts.known(&Rel::le(data.span(), width * blocks)).is_yes();
+            && self.loops.facts.holds(&Rel::le(data.span(), width * blocks));
         let message =
             format_args!("`{name}`: {blocks} blocks of {width} elements may not cover `{}`", data.name);
         self.report.check(is_covered, "block-coverage", message);

@@ -264,9 +264,8 @@ impl Verifier<'_> {
 /// Whether all that a leaf would take in further loops, besides those that `facts` know, is past the end of an axis.
 fn is_past_end(nest: &Nest, place: &Occurrence, loops: &[Axis], mut facts: Facts) -> bool {
     loops.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
-    nest.all_axes().any(|axis| {
-        place.value(axis.var).is_some_and(|value| facts.known(&Rel::le(axis.extent, value)).is_yes())
-    })
+    nest.all_axes()
+        .any(|axis| place.value(axis.var).is_some_and(|value| facts.holds(&Rel::le(axis.extent, value))))
 }
 
 /// The extent of a loop that is `then` where a condition holds and `other` where it does not.
@@ -275,7 +274,7 @@ fn agreed(cond: Rel, then: (Expr, &Known), other: (Expr, &Known)) -> Option<Expr
         return Some(if other.1.is_none() { then.0 } else { other.0 });
     };
     // What holds in one body alone may have given the extent another form there.
-    let is_same = |facts: &Facts| then.0 == other.0 || facts.known(&Rel::eq(then.0, other.0)).is_yes();
+    let is_same = |facts: &Facts| then.0 == other.0 || facts.holds(&Rel::eq(then.0, other.0));
     if is_same(in_other) {
         return Some(then.0);
     }
@@ -296,7 +295,7 @@ fn agreed(cond: Rel, then: (Expr, &Known), other: (Expr, &Known)) -> Option<Expr
         let is_equal = |end: Expr| {
             extent == end
                 || extent == end.max(0)
-                || facts.known(&Rel::eq(extent, end)).is_yes()
+                || facts.holds(&Rel::eq(extent, end))
                 || extent.is_zero() && is_smaller(end, extent)
         };
         is_equal(full) && is_smaller(full, rest) || is_equal(rest) && is_smaller(rest, full)

@@ -140,7 +140,7 @@ fn counts_up(value: Expr, along: &[&Around], facts: &Facts) -> bool {
     along.iter().rev().all(|Around { axis, .. }| {
         let Some((step, without)) = rest.linear(axis.var) else { return false };
         rest = without;
-        let is_longer = facts.known(&Rel::lt(reach, step)).is_yes();
+        let is_longer = facts.holds(&Rel::lt(reach, step));
         reach = reach + step * (axis.extent - 1);
         is_longer
     })

@@ -61,7 +61,7 @@ impl<'a> Coverage<'a> {
             }
         }
         let is_one = |axis: &Axis| {
-            let is_known = |rel: Rel| facts.known(&rel).is_yes();
+            let is_known = |rel: Rel| facts.holds(&rel);
             axis.extent.is_one()
                 || axis.extent.as_int().is_none()
                     && is_known(Rel::le(axis.extent, 1))
@@ -167,14 +167,14 @@ impl<'a> Coverage<'a> {
             // A loop that counts down takes what one takes that counts up: v => extent - 1 - v
             let is_down = match factor.as_int() {
                 Some(factor) => factor < 0,
-                None => self.facts.known(&Rel::le(factor, -1)).is_yes(),
+                None => self.facts.holds(&Rel::le(factor, -1)),
             };
             let is_down = is_down && !self.varies(axis.extent);
             rest = if is_down { without + factor * (axis.extent - 1) } else { without };
             digits.push((if is_down { Expr::zero() - factor } else { factor }, axis));
             factors.push((factor, axis));
         }
-        let is_le = |a: Expr, b: Expr| a == b || self.facts.known(&Rel::le(a, b)).is_yes();
+        let is_le = |a: Expr, b: Expr| a == b || self.facts.holds(&Rel::le(a, b));
         // The digits so far count from 0 to `end`, and to those of `early` whose loops are among them at most.
         let (mut end, mut early): (Expr, Vec<Early>) = (Expr::one(), Vec::new());
         // The factor of the next digit is the count of all below it: a smaller one would take numbers twice, a larger one leave
@@ -282,7 +282,7 @@ fn at_least(points: Expr, value: Expr, facts: &Facts) -> Expr {
         return points;
     }
     let numbers = Expr::int(reach.hi + 1);
-    if facts.known(&Rel::le(points, numbers)).is_yes() { numbers } else { points }
+    if facts.holds(&Rel::le(points, numbers)) { numbers } else { points }
 }
 
 /// The quotients that values have, if remainders are written as `mod(x, n) => x - n*floordiv(x, n)`.

@@ -36,7 +36,7 @@ impl Verifier<'_> {
         let sizes = &self.loops.facts;
         let is_size = |factor: Expr| factor.syms().into_iter().all(|sym| sizes.is_symbol_declared(sym));
         let is_known = |factor: Expr| {
-            facts.known(&Rel::le(1, factor)) == Known::Yes
+            facts.holds(&Rel::le(1, factor))
                 || is_size(factor) && self.facts_where(Some(Rel::le(factor, 0))).is_none()
         };
         is_known(value) || factors(value).into_iter().all(is_known)

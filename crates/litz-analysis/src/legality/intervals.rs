@@ -97,7 +97,7 @@ fn interval(cond: Rel, around: &[Axis], loops: &[Axis], facts: &Facts) -> Option
         (Cmp::Eq, false) => (rest, rest + 1),
         (Cmp::Ne, _) => return None,
     };
-    let is_le = |a: Expr, b: Expr| a == b || facts.known(&Rel::le(a, b)).is_yes();
+    let is_le = |a: Expr, b: Expr| a == b || facts.holds(&Rel::le(a, b));
     let is_part = is_le(Expr::zero(), first) && is_le(first, end) && is_le(end, axis.extent);
     is_part.then_some((Axis { var: axis.var, extent: end - first }, first))
 }

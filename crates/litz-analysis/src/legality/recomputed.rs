@@ -167,7 +167,7 @@ impl<'a> Verifier<'a> {
                 if !place.sides.iter().all(|side| facts.assume(side.cond)) {
                     continue;
                 }
-                let is_below = |value: &Expr| !facts.known(&Rel::le(0, *value)).is_yes();
+                let is_below = |value: &Expr| !facts.holds(&Rel::le(0, *value));
                 if let Some((axis, value)) = place.bind.iter().copied().find(|bind| is_below(&bind.1)) {
                     let name = self.loops.stmts[stmt].name();
                     problems.push((format!("`{name}`: {axis} = {value} may be below 0"), place.site()));
@@ -386,7 +386,7 @@ impl<'a> Verifier<'a> {
             let is_point = end.is_some_and(|end| is_inside_by_digits(point, end, &facts));
             let from_first = facts.simplify(point - *first);
             // 0 <= x, as -x < 1: of 2*x - mod(x, 2), too.
-            let is_behind = facts.known(&Rel::le(0, from_first)).is_yes()
+            let is_behind = facts.holds(&Rel::le(0, from_first))
                 || is_inside_by_digits(Expr::zero() - from_first, Expr::one(), &facts);
             let is_taken = is_behind && is_inside_by_digits(from_first, *count, &facts);
             if !is_point || !is_taken {
@@ -416,8 +416,7 @@ fn taken(nest: &Nest, leaf: &Occurrence, inner: &[Axis], facts: &Facts) -> Optio
     }
     // A loop that no axis depends on repeats what is taken, where it has an iteration.
     let is_run = |axis: &Axis| {
-        bound.iter().any(|bound| bound.value.has_sym(axis.var))
-            || facts.known(&Rel::le(1, axis.extent)).is_yes()
+        bound.iter().any(|bound| bound.value.has_sym(axis.var)) || facts.holds(&Rel::le(1, axis.extent))
     };
     if !inner.iter().all(is_run) {
         return None;

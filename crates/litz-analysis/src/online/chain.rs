@@ -8,7 +8,7 @@ use crate::Uses;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::{ReduceOp, Scalar, ScalarOp};
-use litz_sym::{Expr, Facts, Known, Rel, Sym};
+use litz_sym::{Expr, Facts, Rel, Sym};
 
 /// Statements that can go through the columns of an axis together, block by block.
 #[derive(Debug)]
@@ -291,7 +291,7 @@ impl Finder<'_> {
     }
 
     fn are_columns(&self, extent: Expr) -> bool {
-        extent == self.columns || self.loops.facts.known(&Rel::eq(extent, self.columns)) == Known::Yes
+        extent == self.columns || self.loops.facts.holds(&Rel::eq(extent, self.columns))
     }
 
     /// The form of a term of a nest with that column. Numbers of rows are the same for all columns.
@@ -335,7 +335,7 @@ impl Finder<'_> {
                         }
                         Factor::Times(row) | Factor::Over(row) => {
                             // A sum over no columns is 0, which divided by what these add up to would be NaN.
-                            if !self.loops.facts.known(&Rel::le(1, self.columns)).is_yes() {
+                            if !self.loops.facts.holds(&Rel::le(1, self.columns)) {
                                 return None;
                             }
                             let is_times = matches!(factor, Factor::Times(_));
@@ -609,7 +609,7 @@ fn is_reference(
             let is_count = match (&nest.body[count.index()].op, columns.as_int()) {
                 (InstOp::Const(scalar), Some(columns)) => scalar.as_f64() == columns as f64,
                 (InstOp::Cast(index), _) => {
-                    let is_count = |e: Expr| e == columns || facts.known(&Rel::eq(e, columns)).is_yes();
+                    let is_count = |e: Expr| e == columns || facts.holds(&Rel::eq(e, columns));
                     matches!(nest.body[index.index()].op, InstOp::Index(e) if is_count(e))
                 }
                 _ => false,

@@ -122,7 +122,7 @@ impl Checker<'_> {
         self.kernel.checks.push(message);
         let sym = Sym::new(&format!("checked_{check}"));
         // The index of an access that does not happen is 0, which memory without elements does not have either.
-        let may_be_empty = !happens.is_empty() && !self.kernel.facts.known(&Rel::le(1, extent)).is_yes();
+        let may_be_empty = !happens.is_empty() && !self.kernel.facts.holds(&Rel::le(1, extent));
         if may_be_empty {
             guard.push(Rel::lt(Expr::sym(sym), extent));
         }

@@ -19,7 +19,7 @@ use litz_ir::kernel::{
 use litz_ir::loops::Axis;
 use litz_ir::target::{Instruction, Level, Target};
 use litz_ir::{Diag, Dtype, ReduceOp, Scalar, ScalarOp};
-use litz_sym::{Expr, Facts, Known, Rel, Sym};
+use litz_sym::{Expr, Facts, Rel, Sym};
 
 /// The pass.
 pub const PASS: Pass = Pass { name: "tensorize", run };
@@ -132,7 +132,7 @@ impl Tensorizer<'_> {
         let [Axis { var: i, extent: rows }, Axis { var: j, extent: columns }] = fill.extents[..] else {
             return false;
         };
-        let covers = |all: Expr, part: Expr| self.facts.known(&Rel::le(part, all)) == Known::Yes;
+        let covers = |all: Expr, part: Expr| self.facts.holds(&Rel::le(part, all));
         let is_sum = |[i, j]: [Sym; 2]| {
             let place = product.sum.place(Expr::sym(row), Expr::sym(column));
             place.replace(row, Expr::sym(i)).replace(column, Expr::sym(j)) == index

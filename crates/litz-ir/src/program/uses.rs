@@ -115,7 +115,7 @@ impl Program {
     /// Whether an argument of a launch is a number in the host's memory, which a launch on another device is given by value.
     pub fn is_number(&self, slot: Slot, launched_on: Device) -> bool {
         self.slots.get(slot).is_some_and(|data| {
-            let is_one = || self.facts.known(&Rel::eq(data.extent, 1)).is_yes();
+            let is_one = || self.facts.holds(&Rel::eq(data.extent, 1));
             launched_on != Device::Cpu && data.device == Device::Cpu && is_one()
         })
     }

@@ -312,7 +312,7 @@ impl Verifier<'_> {
                 self.use_slot(*slot, &place);
                 let Some(data) = self.program.slots.get(*slot) else { return };
                 let is_one = (data.dtype.is_int() || data.dtype == Dtype::Bool)
-                    && self.program.facts.known(&Rel::le(1, data.extent)).is_yes();
+                    && self.program.facts.holds(&Rel::le(1, data.extent));
                 let message = format_args!("{place}: expected `{}` to hold an integer", data.name);
                 self.report.check(is_one, "type-mismatch", message);
             }
@@ -334,7 +334,7 @@ impl Verifier<'_> {
     fn copy(&mut self, slots: [Slot; 2], queue: Queue, place: &str) {
         let [Some(from), Some(to)] = slots.map(|slot| self.program.slots.get(slot)) else { return };
         self.report.same_type(Some(to.dtype), Some(from.dtype), place);
-        let is_as_long = self.program.facts.known(&Rel::eq(from.extent, to.extent)).is_yes();
+        let is_as_long = self.program.facts.holds(&Rel::eq(from.extent, to.extent));
         let message = format_args!("{place}: expected {} elements, found {}", to.extent, from.extent);
         self.report.check(is_as_long, "type-mismatch", message);
         // The host reaches no device's memory.
@@ -534,7 +534,7 @@ impl Verifier<'_> {
             Output::Number(slot) => {
                 self.use_slot(*slot, "return");
                 let Some(found) = self.program.slots.get(*slot) else { return };
-                let is_one = self.program.facts.known(&Rel::le(1, found.extent)).is_yes();
+                let is_one = self.program.facts.holds(&Rel::le(1, found.extent));
                 let message = format_args!("return: expected `{}` to hold a number", found.name);
                 self.report.check(is_one, "number-type", message);
             }

@@ -10,7 +10,7 @@ use litz_ir::graph::{Arg, Graph, TensorType, Type, contiguous_strides};
 use litz_ir::ids::Id;
 use litz_ir::loops::{Buf, BufKind, Callee, Control, ControlCall, Extern, FunctionCall, Loops, Output, Stmt};
 use litz_ir::{Dtype, Scalar};
-use litz_sym::{Expr, Known, Rel, Sym};
+use litz_sym::{Expr, Rel, Sym};
 
 /// A function that loops can call.
 #[derive(Clone, Debug)]
@@ -261,7 +261,7 @@ impl<'a> Lower<'a> {
     }
 
     fn is_same(&self, a: Expr, b: Expr) -> bool {
-        a == b || self.loops.facts.known(&Rel::eq(a, b)) == Known::Yes
+        a == b || self.loops.facts.holds(&Rel::eq(a, b))
     }
 
     /// A value as a whole buffer of a type that comes from nowhere else.

@@ -50,7 +50,7 @@ impl Lower<'_> {
     fn guard_where_empty(&mut self, nest: &mut Nest, unproved: &mut Vec<Unproved>) {
         let facts = &self.loops.facts;
         let some = nest.all_axes().map(|axis| Rel::le(1, axis.extent));
-        let some: Vec<Rel> = some.filter(|some| !facts.known(some).is_yes()).collect();
+        let some: Vec<Rel> = some.filter(|some| !facts.holds(some)).collect();
         if some.is_empty() {
             return;
         }

@@ -203,7 +203,7 @@ fn reshape_coords(facts: &Facts, from: &[Expr], to: &[Expr]) -> Vec<Expr> {
         let (mut a, mut b) = (from[from_dims[f]], to[to_dims[t]]);
         (f, t) = (f + 1, t + 1);
         while !same(facts, a, b) && (f < from_dims.len() || t < to_dims.len()) {
-            let shorter = facts.known(&Rel::lt(a, b)).is_yes();
+            let shorter = facts.holds(&Rel::lt(a, b));
             if f < from_dims.len() && (shorter || t == to_dims.len()) {
                 a = a * from[from_dims[f]];
                 f += 1;

@@ -155,7 +155,7 @@ fn laid_out(build: &mut Builder<'_>, value: Value, ty: &TensorType) -> Result<Va
 
 /// Whether elements of two types are known to lie in the same places. Strides of single elements are no matter.
 fn lie_alike(stated: &TensorType, inferred: &TensorType, facts: &Facts) -> bool {
-    let are_equal = |a: Expr, b: Expr| facts.known(&Rel::eq(a, b)) == Known::Yes;
+    let are_equal = |a: Expr, b: Expr| facts.holds(&Rel::eq(a, b));
     (0..inferred.rank())
         .all(|d| are_equal(inferred.sizes[d], 1.into()) || are_equal(stated.strides[d], inferred.strides[d]))
 }

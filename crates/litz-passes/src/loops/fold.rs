@@ -89,7 +89,7 @@ fn fold(nest: &mut Nest, facts: &Facts) -> usize {
 }
 
 fn in_range(e: Expr, extent: Expr, facts: &Facts) -> bool {
-    facts.known(&Rel::le(Expr::zero(), e)) == Known::Yes && facts.known(&Rel::lt(e, extent)) == Known::Yes
+    facts.holds(&Rel::le(Expr::zero(), e)) && facts.holds(&Rel::lt(e, extent))
 }
 
 /// What an instruction's result is, and the earlier value it equals, if any.

@@ -216,7 +216,7 @@ pub(super) fn axis_of_dims(
             continue;
         }
         let axis = nest.axes.iter().find(|axis| Some(axis.var) == at.as_sym())?;
-        let counts_all = facts.known(&Rel::eq(axis.extent, size)) == Known::Yes;
+        let counts_all = facts.holds(&Rel::eq(axis.extent, size));
         if !counts_all || axes.contains(&Some(axis.var)) {
             return None;
         }

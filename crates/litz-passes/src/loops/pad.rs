@@ -11,7 +11,7 @@ use litz_analysis::{Contraction, Uses};
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, BufData, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::{Dtype, Scalar};
-use litz_sym::{Cmp, Expr, Facts, Known, Rel};
+use litz_sym::{Cmp, Expr, Facts, Rel};
 
 /// How many times larger than the image a buffer with border may be; the padding of widely dilated windows is mostly
 /// border.
@@ -247,7 +247,7 @@ fn window(data: &BufData, index: &[Expr], guard: &[Rel], nest: &Nest, facts: &Fa
 /// How many elements beyond its dimension a coordinate is at most, which is there where `distance` is at most 0.
 fn elements_outside(distance: Expr, may_leave: bool, facts: &Facts) -> Option<i64> {
     let distance = facts.simplify(distance);
-    if facts.known(&Rel::le(distance, 0)) == Known::Yes {
+    if facts.holds(&Rel::le(distance, 0)) {
         return Some(0);
     }
     let farthest = facts.bounds(distance).hi;
@@ -278,7 +278,7 @@ impl Bound {
     fn start(&self, size: Expr, facts: &Facts) -> Option<Expr> {
         let last = size - 1;
         match (self.low, self.high) {
-            (Some(low), Some(high)) => (facts.known(&Rel::eq(high - low, last)) == Known::Yes).then_some(low),
+            (Some(low), Some(high)) => (facts.holds(&Rel::eq(high - low, last))).then_some(low),
             (Some(low), None) => Some(low),
             (None, Some(high)) => Some(high - last),
             (None, None) => None,

@@ -2,13 +2,13 @@
 
 use litz_analysis::access::{Stride, stride, substitute};
 use litz_ir::loops::Nest;
-use litz_sym::{Expr, Facts, Known, Range, Rel};
+use litz_sym::{Expr, Facts, Range, Rel};
 
 /// Whether two accesses of a buffer never touch one element: along some dimension all coordinates of one are known to be
 /// smaller than those of the other.
 pub fn are_apart(facts: &Facts, one: (&Nest, &[Expr]), other: (&Nest, &[Expr])) -> bool {
     let is_before = |a: Option<(Expr, Expr)>, b: Option<(Expr, Expr)>| match (a, b) {
-        (Some((_, last)), Some((first, _))) => facts.known(&Rel::lt(last, first)) == Known::Yes,
+        (Some((_, last)), Some((first, _))) => facts.holds(&Rel::lt(last, first)),
         _ => false,
     };
     one.1.iter().zip(other.1).any(|(&here, &there)| {

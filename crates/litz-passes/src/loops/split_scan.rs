@@ -462,7 +462,7 @@ fn values(
     own.reduced = reduced;
     let facts = own.facts(&loops.facts);
     let exists = Rel::lt(at, scan.axis.extent);
-    let is_whole = facts.known(&exists).is_yes();
+    let is_whole = facts.holds(&exists);
     for (inst, needed) in nest.body[..=last].iter().zip(needed) {
         let mut inst = inst.clone();
         if !needed {

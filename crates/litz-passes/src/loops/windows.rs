@@ -10,7 +10,7 @@ use super::{Cx, Edits, cse};
 use litz_analysis::Uses;
 use litz_analysis::access::{Stride, stride};
 use litz_ir::loops::{Buf, BufKind, Inst, InstOp, Loops, Nest, Stmt};
-use litz_sym::{Expr, Known, Rel, Sym};
+use litz_sym::{Expr, Rel, Sym};
 use std::collections::HashMap;
 
 /// Unites such nests; returns how many are gone.
@@ -69,9 +69,7 @@ pub fn of(loops: &Loops, at: usize, buf: Buf) -> Option<Window> {
                     Stride::Zero | Stride::Irregular => return None,
                 };
                 let start = loops.facts.simplify(at - Expr::sym(axis.var) * by);
-                let is_whole = by == 1
-                    && start.is_zero()
-                    && loops.facts.known(&Rel::eq(axis.extent, size)) == Known::Yes;
+                let is_whole = by == 1 && start.is_zero() && loops.facts.holds(&Rel::eq(axis.extent, size));
                 match is_whole {
                     true => Dim::Whole(axis.var),
                     false => Dim::Range { axis: axis.var, start, step: by, count: axis.extent },
@@ -125,7 +123,7 @@ fn united(loops: &Loops, at: usize, uses: &Uses, cx: &Cx<'_>) -> Option<(usize, 
             }
         }
     }
-    guard.retain(|rel| facts.known(rel) != Known::Yes);
+    guard.retain(|rel| !facts.holds(rel));
     let mut body: Vec<Inst> = outer.body.clone();
     let Some(Inst { op: InstOp::Store { value: old, .. }, .. }) = body.pop() else { return None };
     let known = inline::where_holds(&facts, &guard);

@@ -34,7 +34,7 @@ pub(super) fn restrided(graph: &Graph, program: Option<&Program>, at: usize) -> 
         return Ok(None);
     };
     let Type::Tensor(stated) = &graph.values[*value].ty else { return Ok(None) };
-    let is_same = |a: Expr, b: Expr| a == b || graph.facts.known(&Rel::eq(a, b)).is_yes();
+    let is_same = |a: Expr, b: Expr| a == b || graph.facts.holds(&Rel::eq(a, b));
     let is_one = |size: Expr| is_same(size, Expr::one());
     let is_alike = |dim: usize| is_one(ty.sizes[dim]) || is_same(stated.strides[dim], ty.strides[dim]);
     if ty.sizes.iter().any(|size| size.is_zero()) || (0..ty.rank()).all(is_alike) {

@@ -146,7 +146,7 @@ fn walk(
             let span = loops.bufs[stored].span();
             let number = Axis { var: name("p"), extent: Expr::int(most) };
             let width = loops.facts.simplify(step * span.ceildiv(step).ceildiv(most));
-            if loops.facts.known(&Rel::le(span, width * most)).is_yes() {
+            if loops.facts.holds(&Rel::le(span, width * most)) {
                 block = Some(Block { number: Expr::sym(number.var), width });
                 walked.splice(0..0, std::mem::replace(&mut grid, vec![number]));
             }

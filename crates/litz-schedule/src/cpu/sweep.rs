@@ -99,7 +99,7 @@ pub fn form(cx: &Cx<'_>, rows: &Draft, sums: &Draft, bytes: i64) -> Result<Draft
     for (row, value) in &values {
         let end = digits_end(*value, first).ok_or(NoFuse::OtherPoints)?;
         let value = substitute(*value, &bind);
-        if !facts.known(&Rel::eq(end, row.extent)).is_yes() {
+        if !facts.holds(&Rel::eq(end, row.extent)) {
             exists.push(Rel::lt(value, row.extent));
         }
         of_rows.push((row.var, value));

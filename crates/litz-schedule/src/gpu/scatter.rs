@@ -92,7 +92,7 @@ fn parts(cx: &Cx<'_>, group: &Group) -> Option<Scatter> {
     let width = facts.simplify(step * positions.ceildiv(parts.max(1)).max(1));
     // Rounded up, the last parts may have nothing.
     let parts = facts.simplify(span.ceildiv(width)).as_int().unwrap_or(parts);
-    (parts >= 2 && facts.known(&Rel::le(span, width * parts)).is_yes()).then_some(Scatter { parts, width })
+    (parts >= 2 && facts.holds(&Rel::le(span, width * parts))).then_some(Scatter { parts, width })
 }
 
 /// The nest of a group that is one, and its axes.

@@ -130,7 +130,7 @@ impl Verifier<'_> {
             let elements = data.elements();
             if data.kind == BufKind::Temp
                 && !points.is_zero()
-                && self.loops.facts.known(&Rel::lt(points, elements)).is_yes()
+                && self.loops.facts.holds(&Rel::lt(points, elements))
             {
                 let message =
                     format_args!("`{}`: stores write {points} of {elements} elements at most", data.name);
@@ -263,7 +263,7 @@ impl Verifier<'_> {
         let facts = &self.loops.facts;
         let is_equal = |own: Expr, inside: Expr| {
             let outside = call.outside(inside);
-            own == outside || facts.known(&Rel::eq(own, outside)).is_yes()
+            own == outside || facts.holds(&Rel::eq(own, outside))
         };
         let sizes = data.sizes.iter().zip(&inside.sizes);
         let mut dims = sizes.zip(data.strides.iter().zip(&inside.strides));
@@ -416,7 +416,7 @@ impl Verifier<'_> {
             let over = region.over.var;
             let later = |e: Expr| e.replace(over, Expr::sym(over) + 1);
             let grows = Rel::le(later(idle.lhs) - idle.lhs, later(idle.rhs) - idle.rhs);
-            let is_bound = matches!(idle.cmp, Cmp::Lt | Cmp::Le) && facts.known(&grows).is_yes();
+            let is_bound = matches!(idle.cmp, Cmp::Lt | Cmp::Le) && facts.holds(&grows);
             let is_outer =
                 [idle.lhs, idle.rhs].iter().all(|e| nest.reduced.iter().all(|axis| !e.has_sym(axis.var)));
             let message = format_args!("{}: {idle} may fail later along {over}", nest.name);

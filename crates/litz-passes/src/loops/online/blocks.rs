@@ -6,7 +6,7 @@ use litz_analysis::online::chain::nest;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Val};
 use litz_ir::{Dtype, Scalar, ScalarOp};
-use litz_sym::{Expr, Facts, Known, Rel, Sym};
+use litz_sym::{Expr, Facts, Rel, Sym};
 use std::collections::BTreeMap;
 
 /// How columns are cut into blocks.
@@ -79,7 +79,7 @@ impl Blocks {
 
 fn is_inside(loops: &Loops, buf: Buf, index: &[Expr], facts: &Facts) -> bool {
     let mut coordinates = index.iter().zip(&loops.bufs[buf].sizes);
-    coordinates.all(|(&at, &size)| facts.known(&Rel::lt(at, size)) == Known::Yes)
+    coordinates.all(|(&at, &size)| facts.holds(&Rel::lt(at, size)))
 }
 
 /// What a value is at points where a condition fails, such as for columns past the last one.
