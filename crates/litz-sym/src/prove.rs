@@ -22,6 +22,9 @@ const STEPS: [u32; 3] = [2, 4, 6];
 /// Fuel for a proof, in the units of questions.
 const FUEL: u32 = 4096;
 
+/// Guards that are taken out of an expression, at most.
+const MOST_GUARDS: usize = 4;
+
 /// Times that indices are split into digits, and these into digits again.
 const MAX_SPLITS: usize = 3;
 
@@ -55,6 +58,7 @@ impl Facts {
             if prover.is_at_most_zero(*e)
                 || is_proved(prover.with_quotients(*e))
                 || is_proved(prover.corner(*e, &|_| true))
+                || e.is_polynomial() && is_proved(prover.without_guards(*e))
             {
                 return true;
             }
@@ -149,6 +153,33 @@ impl Prover<'_> {
         }
         simpler.sort_by_key(|next| next.terms().len());
         simpler.into_iter().any(|next| self.proves_at_most_zero(next, steps))
+    }
+
+    /// Something that is at least `e`: less multiples of guards, each that leaves the fewest terms. An element of a matrix is inside where
+    /// its row and its column are.
+    fn without_guards(&self, e: Expr) -> Expr {
+        let mut shortest = e;
+        // A guard for each dimension of a buffer is enough.
+        for _ in 0..MOST_GUARDS {
+            let mut found = shortest;
+            for &guard in self.facts.at_most_zero().iter().filter(|guard| guard.mask() & shortest.mask() != 0)
+            {
+                for by in self.multipliers(shortest, guard) {
+                    let next = shortest - by * guard;
+                    if !self.spend(next) {
+                        return shortest;
+                    }
+                    if next.terms().len() < found.terms().len() {
+                        found = next;
+                    }
+                }
+            }
+            if found == shortest {
+                break;
+            }
+            shortest = found;
+        }
+        shortest
     }
 
     /// What a guard may be multiplied by so that one of its terms cancels one of `e`, and 1; nothing negative.

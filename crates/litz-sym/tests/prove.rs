@@ -299,6 +299,19 @@ const ACCESSES: &[Access] = &[
         index: "s1*floordiv(mod(i - 5, 6*s0*s1), s0*s1) + 6*mod(i - 5, s0*s1) - 5*mod(i - 5, s1)",
         span: "6*s0*s1",
     },
+    // An element of a product's tile: its row and its column are inside by guards, and lanes of warps have both.
+    Access {
+        sizes: &[],
+        guards: &[],
+        axes: &[("g", "4"), ("w", "4"), ("l", "32"), ("u", "2"), ("v", "4"), ("r", "2"), ("c", "2")],
+        conditions: &[
+            "64*g + 8*r + 16*u + floordiv(l, 4) + 32*floordiv(w, 2) < 196",
+            "c + 8*v + 2*mod(l, 4) + 32*mod(w, 2) < 49",
+        ],
+        index: "3136*g + 392*r + 784*u + 49*floordiv(l, 4) + 1568*floordiv(w, 2) \
+                + c + 8*v + 2*mod(l, 4) + 32*mod(w, 2)",
+        span: "9604",
+    },
 ];
 
 fn read(text: &str) -> Expr {
