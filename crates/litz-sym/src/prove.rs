@@ -86,6 +86,28 @@ impl Facts {
             })
         })
     }
+
+    /// Facts in terms of the rows that blocks are parts of: with `i in min(49 - 8*b, 8)` for each block `b` there is a row `8*b + i in 49`,
+    /// whose quotients and remainders are those that indices were written with. None where `i` is no such row, or has no values.
+    pub fn with_whole_row(&self, i: Sym) -> Option<Facts> {
+        let (rows, row) = self.row_of(i)?;
+        let mut facts = self.clone();
+        let name = Sym::new(&format!("{}%row", i.name()));
+        facts.declare_index(name, rows);
+        let is_possible = facts.assume_value(i, Expr::sym(name) - (row - Expr::sym(i)));
+        is_possible.then_some(facts)
+    }
+
+    /// For `i in min(n - 8*b, 8)`, where `b` is not negative, `n` and `8*b + i`.
+    fn row_of(&self, sym: Sym) -> Option<(Expr, Expr)> {
+        let Kind::Min(a, b) = self.extent_of(sym)?.kind() else { return None };
+        [(a, b), (b, a)].into_iter().find_map(|(left, block)| {
+            let size = block.as_int()?;
+            let (_, block) = left.terms().find(|&(c, term)| c == -size && term.as_sym().is_some())?;
+            let before = block * size;
+            (self.bounds(before).lo >= 0).then(|| (left + before, before + Expr::sym(sym)))
+        })
+    }
 }
 
 impl Prover<'_> {

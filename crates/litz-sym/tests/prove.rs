@@ -404,3 +404,33 @@ fn guards_with_remainders_prove_what_has_quotients() {
     assert!(facts.proves(&Rel::le(0, index)) && facts.proves(&Rel::lt(index, read("s*s"))));
     assert!(!facts.proves(&Rel::lt(index, read("s*s - 1"))));
 }
+
+/// Of windows of a grid of 7 by 7, blocks of 8 rows: of an index of them exactly the least and the largest value are proved.
+#[test]
+fn indices_of_whole_rows_are_bounded_as_points_are() {
+    let mut facts = Facts::new();
+    for (index, extent) in [("g", "64"), ("b", "7"), ("row", "min(49 - 8*b, 8)"), ("t", "64")] {
+        facts.declare_index(Sym::new(index), read(extent));
+    }
+    let index = read(
+        "t + 56*g + 29120*b + 3584*row + 448*floordiv(b + row, 7) \
+         + 21952*floordiv(8*b + row + 7*floordiv(g, 8), 49) + 392*mod(g, 8) - 384*mod(b + row + mod(g, 8), 7)",
+    );
+    let mut values = Vec::new();
+    for (g, b) in (0..64).flat_map(|g| (0..7).map(move |b| (g, b))) {
+        for (row, t) in (0..i64::min(49 - 8 * b, 8)).flat_map(|row| [(row, 0), (row, 63)]) {
+            let value = |sym: Sym| match sym.name() {
+                "g" => Some(g),
+                "b" => Some(b),
+                "row" => Some(row),
+                _ => Some(t),
+            };
+            values.extend(index.eval(&value));
+        }
+    }
+    let [lowest, largest] = [values.iter().min(), values.iter().max()].map(|end| *end.expect("points"));
+    let whole = facts.with_whole_row(Sym::new("row")).expect("a row");
+    assert!(whole.proves(&Rel::le(lowest, index)) && whole.proves(&Rel::le(index, largest)));
+    assert!(!whole.proves(&Rel::lt(lowest, index)) && !whole.proves(&Rel::lt(index, largest)));
+    assert!(facts.with_whole_row(Sym::new("g")).is_none(), "all blocks are as long as each other");
+}

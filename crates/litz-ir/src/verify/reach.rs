@@ -60,6 +60,9 @@ struct Scope {
     /// What follows from this and the scopes around it, where that was asked for; `Some(None)` where they contradict
     /// each other, so that nothing gets there.
     facts: Option<Option<Facts>>,
+    /// The variable of a loop over warps or threads, each of which has a row of a block: indices are told from each other by whole rows
+    /// first.
+    row: Option<Sym>,
 }
 
 enum Says {
@@ -96,7 +99,7 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     fn enter(&mut self, says: Says) {
-        self.scopes.push(Scope { says, facts: None });
+        self.scopes.push(Scope { says, facts: None, row: None });
     }
 
     fn enter_axis(&mut self, axis: Axis) {
@@ -111,6 +114,9 @@ impl Walk<'_> {
                 Stmt::Loop(Loop { kind, var, extent, body }) => {
                     let depth = self.scopes.len();
                     self.enter_axis(Axis { var: *var, extent: *extent });
+                    if let (KernelLoopKind::Level(_), Some(scope)) = (kind, self.scopes.last_mut()) {
+                        scope.row = matches!(extent.kind(), Kind::Min(..)).then_some(*var);
+                    }
                     if let KernelLoopKind::Vector { lanes, copies, lane: Some(lane), .. } = *kind {
                         self.enter_axis(Axis { var: lane, extent: in_flight(lanes, copies) });
                     }
@@ -286,10 +292,14 @@ impl Walk<'_> {
             [] => around.clone(),
             [..] => around.clone().and_then(|facts| Says::Condition(guard.to_vec()).after(facts)),
         };
-        guarded.is_none_or(|facts| {
+        let Some(facts) = guarded else { return true };
+        let is_proved = |facts: &Facts| {
             (is_above || facts.proves(&Rel::le(0, index)))
                 && (is_below || facts.proves(&Rel::lt(index, extent)))
-        })
+        };
+        let row = self.scopes.iter().rev().find_map(|scope| scope.row).filter(|&row| index.has_sym(row));
+        let in_whole_rows = row.and_then(|row| facts.with_whole_row(row));
+        in_whole_rows.is_some_and(|facts| is_proved(&facts)) || is_proved(&facts)
     }
 
     /// The values of an expression, each symbol taken by itself: numbers alone, which are much quicker than proofs.
