@@ -104,7 +104,8 @@ fn blocks(problem: &Problem<'_>, tile: Tile) -> Blocks {
 }
 
 /// Whether instructions side by side take columns in pairs, so that a thread has four neighbours of each row and eight bytes to store. Four
-/// threads store the 32 bytes that memory takes at once; sums of four bytes do so without.
+/// threads store the 32 bytes that memory takes at once; sums of four bytes do so without. Of an operand that lies along the columns, eight
+/// neighbours are loaded at once, which are no pairs.
 fn has_pairs(problem: &Problem<'_>, tile: Tile) -> bool {
     let last = problem.group.members.last().map(|member| nest(problem.cx.loops, member.stmt));
     let column = problem.sides[1].var;
@@ -118,6 +119,7 @@ fn has_pairs(problem: &Problem<'_>, tile: Tile) -> bool {
         && is_whole
         && problem.is_beside(column)
         && tile.each[1] % 2 == 0
+        && Operand::of(problem).iter().all(|operand| operand.side == 0 || operand.is_along_sum(problem))
         && last.is_some_and(is_half)
 }
 

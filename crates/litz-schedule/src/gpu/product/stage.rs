@@ -65,12 +65,18 @@ impl Operand {
         self.staged.local(problem.cx, Gpu::VECTOR_BYTES, pairs && self.side == 1, points)
     }
 
+    /// Whether its neighbours in memory are along the sum.
+    pub fn is_along_sum(&self, problem: &Problem<'_>) -> bool {
+        problem.cx.loops.bufs[self.staged.buf].strides[self.staged.along[1]].is_one()
+    }
+
     /// Whether boxes of it may be copied, whose rows go along the sum.
     pub fn is_box(&self, problem: &Problem<'_>) -> bool {
         let data = &problem.cx.loops.bufs[self.staged.buf];
-        let is_along_sum = data.strides[self.staged.along[1]].is_one();
         let bytes = self.vector * data.dtype.size() as i64;
-        is_along_sum && bytes == i64::from(Gpu::VECTOR_BYTES) && data.sizes.len() <= Gpu::BOX_DIMS
+        self.is_along_sum(problem)
+            && bytes == i64::from(Gpu::VECTOR_BYTES)
+            && data.sizes.len() <= Gpu::BOX_DIMS
     }
 
     /// A box of it, which one thread of a warp has copied.
