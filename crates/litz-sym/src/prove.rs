@@ -153,9 +153,13 @@ impl Prover<'_> {
         let indices: SmallVec<[Expr; 4]> = e.syms().into_iter().flat_map(below).collect();
         let mut simpler: SmallVec<[Expr; 4]> = SmallVec::new();
         let guards = self.facts.at_most_zero().iter().filter(related).chain(&indices);
-        // What is asked for may have quotients where a guard has remainders.
+        // What is asked for may have quotients where a guard has remainders: `16*ceildiv(p, 16) - p` is known as a remainder.
+        let atoms: SmallVec<[Expr; 8]> = e
+            .terms()
+            .flat_map(|(_, monomial)| SmallVec::<[Expr; 4]>::from_slice(monomial.factors()))
+            .collect();
         let forms = guards.flat_map(|&guard| {
-            let other = self.with_quotients(guard);
+            let other = self.with_quotients_but(guard, &|remainder| atoms.contains(&remainder));
             [Some(guard), Some(other).filter(|&other| other != guard)].into_iter().flatten()
         });
         for guard in forms {
@@ -221,11 +225,17 @@ impl Prover<'_> {
     /// `mod(x, b) => x - b*floordiv(x, b)` in all terms: quotients grow with `x`, so that where all coefficients are
     /// positive the largest values of all terms are taken at once.
     fn with_quotients(&self, e: Expr) -> Expr {
+        self.with_quotients_but(e, &|_| false)
+    }
+
+    /// The same, but for some remainders.
+    fn with_quotients_but(&self, e: Expr, is_kept: &dyn Fn(Expr) -> bool) -> Expr {
         e.terms().fold(Expr::int(e.constant()), |sum, (c, monomial)| {
-            let remainder = monomial.factors().iter().find_map(|&factor| {
-                let Kind::Mod(x, b) = factor.kind() else { return None };
-                Some(divide_term((c, monomial), (1, factor))? * (x - b * quotient(x, b)))
-            });
+            let remainder =
+                monomial.factors().iter().filter(|&&factor| !is_kept(factor)).find_map(|&factor| {
+                    let Kind::Mod(x, b) = factor.kind() else { return None };
+                    Some(divide_term((c, monomial), (1, factor))? * (x - b * quotient(x, b)))
+                });
             sum + remainder.unwrap_or(monomial * c)
         })
     }

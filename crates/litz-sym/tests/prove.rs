@@ -2,7 +2,10 @@
 
 use litz_sym::{Expr, Facts, Range, Rel, Sym, parse, parse_rel};
 
-/// What an access stands among: sizes from 2 on, guards on them, axes with extents, and conditions of the access.
+/// The sizes of accesses: any from 2 on, and those of programs that say how large sizes may be.
+const SIZES: [Range; 2] = [Range { lo: 2, hi: i64::MAX }, Range { lo: 2, hi: 4096 }];
+
+/// What an access stands among: sizes, guards on them, axes with extents, and conditions of the access.
 struct Access {
     sizes: &'static [&'static str],
     guards: &'static [&'static str],
@@ -312,6 +315,32 @@ const ACCESSES: &[Access] = &[
                 + c + 8*v + 2*mod(l, 4) + 32*mod(w, 2)",
         span: "9604",
     },
+    // Rows of a matrix whose columns are copied backwards, sixteen at a time: the first copies of a pipelined loop, and the others.
+    Access {
+        sizes: &["n", "p"],
+        guards: &[],
+        axes: &[("io", "ceildiv(n, 16)"), ("k", "2"), ("t", "64"), ("e", "4")],
+        conditions: &[
+            "k < ceildiv(p, 16)",
+            "4*e + 16*io + floordiv(t, 16) < n",
+            "-16*k + 16*ceildiv(p, 16) + mod(t, 16) - 16 < p",
+        ],
+        index: "4*e*p + 16*io*p - 16*k + p*floordiv(t, 16) + 16*ceildiv(p, 16) + mod(t, 16) - 16",
+        span: "n*p",
+    },
+    Access {
+        sizes: &["n", "p"],
+        guards: &[],
+        axes: &[("io", "ceildiv(n, 16)"), ("k", "ceildiv(p, 16)"), ("t", "64"), ("e", "4")],
+        conditions: &[
+            "k + 2 < ceildiv(p, 16)",
+            "4*e + 16*io + floordiv(t, 16) < n",
+            "-16*k + 16*ceildiv(p, 16) + mod(t, 16) - 48 < p",
+        ],
+        index: "4*e*p + 16*io*p - 16*k + p*floordiv(t, 16) + 16*ceildiv(p, 16) + mod(t, 16) - 48",
+        // The last column is one of the third step from behind.
+        span: "n*p - 17",
+    },
 ];
 
 fn read(text: &str) -> Expr {
@@ -319,10 +348,10 @@ fn read(text: &str) -> Expr {
 }
 
 impl Access {
-    fn facts(&self) -> Facts {
+    fn facts(&self, sizes: Range) -> Facts {
         let mut facts = Facts::new();
         for size in self.sizes {
-            facts.declare(Sym::new(size), Range::at_least(2), None);
+            facts.declare(Sym::new(size), sizes, None);
         }
         for guard in self.guards {
             facts.require(parse_rel(guard).expect("test text parses"), "test").expect("possible");
@@ -342,8 +371,8 @@ impl Access {
 
 #[test]
 fn accesses_are_inside() {
-    for access in ACCESSES {
-        let (facts, index) = (access.facts(), read(access.index));
+    for (access, sizes) in ACCESSES.iter().flat_map(|access| SIZES.map(|sizes| (access, sizes))) {
+        let (facts, index) = (access.facts(sizes), read(access.index));
         assert!(facts.proves(&Rel::le(0, index)), "0 <= {index}");
         assert!(facts.proves(&Rel::lt(index, read(access.span))), "{index} < {}", access.span);
     }
@@ -351,8 +380,8 @@ fn accesses_are_inside() {
 
 #[test]
 fn accesses_one_element_too_far_are_not() {
-    for access in ACCESSES {
-        let (facts, index) = (access.facts(), read(access.index));
+    for (access, sizes) in ACCESSES.iter().flat_map(|access| SIZES.map(|sizes| (access, sizes))) {
+        let (facts, index) = (access.facts(sizes), read(access.index));
         assert!(!facts.proves(&Rel::lt(index, read(access.span) - 1)), "{index} < {} - 1", access.span);
     }
 }
