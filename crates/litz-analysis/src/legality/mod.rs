@@ -190,6 +190,8 @@ struct Occurrence {
     intervals: Vec<(Axis, Expr)>,
     /// The value of each axis.
     bind: Vec<(Sym, Expr)>,
+    /// Whether points past the ends of axes are left out.
+    masked: bool,
     /// The block of its buffer that it stores to at a time, if it does.
     block: Option<Block>,
     /// By what its points are done, if the schedule says so.
@@ -391,7 +393,7 @@ impl<'a> Verifier<'a> {
 
     /// `number` is that of the leaf among all of the schedule.
     fn place(&mut self, stmt: usize, (step, number): (usize, Option<usize>), leaf: &Leaf) {
-        let Leaf { part, block, by, .. } = *leaf;
+        let Leaf { part, masked, block, by, .. } = *leaf;
         let place = Occurrence {
             at: self.count,
             step,
@@ -401,6 +403,7 @@ impl<'a> Verifier<'a> {
             sides: self.sides.clone(),
             intervals: Vec::new(),
             bind: leaf.bind.clone(),
+            masked,
             block,
             by,
             visible: self.visible.as_slice().into(),

@@ -7,10 +7,12 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::{Occurrence, Site, Verifier, Within, proofs};
+use super::{Around, Occurrence, Site, Verifier, Within, proofs};
 use litz_ir::Scalar;
-use litz_ir::loops::{Axis, Buf, InstOp, Nest, Stmt};
+use litz_ir::ids::Id;
+use litz_ir::loops::{Axis, Buf, Inst, InstOp, Nest, Stmt};
 use litz_ir::schedule::{KernelPlan, LocalSpace, LoopKind, Part, ScheduleStep, Tree};
+use litz_sym::Expr;
 
 /// How many loops and leaves of a schedule are ahead of a tree.
 #[derive(Clone, Copy)]
@@ -89,9 +91,13 @@ impl<'a> Verifier<'a> {
         leaves: &HashMap<usize, (&'a Nest, &Occurrence)>,
         found: &Pipelined,
     ) -> Option<usize> {
-        let [load, store] = &nest.body[..] else { return None };
+        // What comes before says which elements these are.
+        let [before @ .., load, store] = &nest.body[..] else { return None };
         let InstOp::Load { buf, guard, other, .. } = &load.op else { return None };
-        let InstOp::Store { buf: target, combine: None, .. } = &store.op else { return None };
+        let InstOp::Store { buf: target, value, combine: None, .. } = &store.op else { return None };
+        if value.index() != before.len() || !self.is_chosen_ahead(before, nest, place, found) {
+            return None;
+        }
         let types = [buf, target].map(|&buf| self.loops.bufs[buf].dtype);
         let is_zero = guard.is_empty() || *other == Scalar::zero(types[0]);
         if place.part != Part::Whole || place.block.is_some() || types[0] != types[1] || !is_zero {
@@ -104,15 +110,50 @@ impl<'a> Verifier<'a> {
         if !is_shared || !self.uses_of_buffer(number).iter().all(is_own) {
             return None;
         }
-        let (source, held) = self.held(nest, place, (0, *buf));
-        let stores_to = |source: Buf| {
+        let is_stored_to = |(at, buf): (usize, Buf)| {
+            let (source, held) = self.held(nest, place, (at, buf));
             leaves.values().any(|(nest, place)| {
                 let is_same =
                     || self.declared_around(place, source).map(|d| d.number) == held.map(|d| d.number);
                 nest.writes().contains(&source) && is_same()
             })
         };
-        (!stores_to(source) && self.stores_once(nest, place, found)).then_some(number)
+        let loads = nest.body.iter().enumerate().filter_map(|(at, inst)| {
+            if let InstOp::Load { buf, .. } = inst.op { Some((at, buf)) } else { None }
+        });
+        (!loads.into_iter().any(is_stored_to) && self.stores_once(nest, place, found)).then_some(number)
+    }
+
+    /// Whether these instructions, at a leaf of a nest, load indices and check them, the same in all of a loop: of what the kernel does not
+    /// store to, and wherever the loop runs.
+    fn is_chosen_ahead(&self, insts: &[Inst], nest: &'a Nest, place: &Occurrence, found: &Pipelined) -> bool {
+        let Some(at) = place.path.iter().position(|around| around.number == found.number) else {
+            return false;
+        };
+        let inside = &place.path[at..];
+        let is_some = |around: &Around| self.loops.facts.bounds(around.axis.extent).lo >= 1;
+        let runs =
+            !place.masked && inside.iter().all(is_some) && place.sides.iter().all(|side| side.loops <= at);
+        let stores_to = |buf: Buf| {
+            let mut users = self.users.get(&buf).into_iter().flatten();
+            users.any(|&user| {
+                self.loops.stmts[user].writes().contains(&buf)
+                    && self.placed[user].iter().any(|other| other.step == place.step)
+            })
+        };
+        let is_same = |e: Expr| {
+            let here = e.subst(&|sym| place.bind.iter().find(|bind| bind.0 == sym).map(|bind| bind.1));
+            !inside.iter().any(|around| here.has_sym(around.axis.var))
+        };
+        let is_index = |(at, inst): (usize, &Inst)| {
+            let is_loaded = if let InstOp::Load { buf, guard, .. } = &inst.op {
+                guard.is_empty() && self.held(nest, place, (at, *buf)).1.is_none() && !stores_to(*buf)
+            } else {
+                matches!(inst.op, InstOp::Bind { .. })
+            };
+            is_loaded && inst.op.exprs().into_iter().all(is_same)
+        };
+        insts.is_empty() || runs && insts.iter().enumerate().all(is_index)
     }
 
     /// Whether a copy stores to each element once in an iteration of the loop: no loop within repeats it.

@@ -13,6 +13,7 @@ pub mod demote;
 pub mod flatten;
 pub mod fragments;
 pub mod handover;
+pub mod hoist;
 pub mod interleave;
 pub mod pipeline;
 pub mod prefetch;
@@ -43,6 +44,7 @@ pub const PASSES: &[Pass] = &[
     contract::PASS,
     tabulate::PASS,
     tensorize::PASS,
+    hoist::PASS,
     copies::PASS,
     prefetch::PASS,
     pipeline::PASS,
@@ -61,10 +63,11 @@ pub const PASSES: &[Pass] = &[
 /// and boxes where one of them copies.
 pub fn realization(target: &Target) -> &'static [Pass] {
     const COMMON: [Pass; 3] = [clean::PASS, flatten::PASS, demote::PASS];
-    const OF_GPU: [Pass; 8] = [
+    const OF_GPU: [Pass; 9] = [
         COMMON[0],
         COMMON[1],
         COMMON[2],
+        hoist::PASS,
         copies::PASS,
         pipeline::PASS,
         handover::PASS,
