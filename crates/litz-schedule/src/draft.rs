@@ -212,6 +212,12 @@ pub trait Machine {
         Err(NoFuse::OtherShape)
     }
 
+    /// Whether a statement gathers an operand of a product by indices that are data: it has points of its own, and joins nothing before it.
+    fn gathers(&self, cx: &Cx<'_>, s: usize) -> bool {
+        let _ = (cx, s);
+        false
+    }
+
     /// The kernel of a product with the one statement of `packing`, if that packs its right operand and nothing else reads it.
     fn pack(&self, cx: &Cx<'_>, packing: &Draft, product: &Draft) -> Option<Draft> {
         let _ = (cx, packing, product);

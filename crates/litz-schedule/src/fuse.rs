@@ -40,7 +40,9 @@ pub fn fuse(
         savings: Savings::new(loops, deps),
         pressure: Pressure::default(),
         refused: HashMap::new(),
-        is_apart: loops.stmts.iter().map(|stmt| apart.contains(stmt.name())).collect(),
+        is_apart: (loops.stmts.iter().enumerate())
+            .map(|(s, stmt)| apart.contains(stmt.name()) || machine.gathers(cx, s))
+            .collect(),
         is_held_back: false,
         has_swept: false,
     };
@@ -144,6 +146,10 @@ impl Fuser<'_> {
         }
         if !is_placed {
             self.push(self.alone(s), [s]);
+            // What gathers an operand would join others that read the same.
+            if self.cx.deps.stmts[s].after.iter().any(|&p| self.machine.gathers(self.cx, p)) {
+                self.pack_for(self.drafts.len() - 1);
+            }
         }
     }
 
@@ -392,31 +398,34 @@ impl Fuser<'_> {
 
     /// Puts what packs the right operand of a product into its kernel.
     fn pack(&mut self) {
-        for g in 0..self.drafts.len() {
-            let wants_packing = self.drafts[g].family.wants_packing();
-            let head = self.drafts[g].group.members.first().map(|member| member.stmt);
-            let Some(head) = head.filter(|_| wants_packing) else { continue };
-            let before: BTreeSet<usize> = self.before(g).filter(|&p| p != g).collect();
-            let found = before.into_iter().find_map(|p| {
-                let joined = self.machine.pack(self.cx, &self.drafts[p], &self.drafts[g])?;
-                (!self.has_between(p, g)).then_some((p, joined))
-            });
-            let Some((p, joined)) = found else { continue };
-            let name = |stmt: usize| self.cx.loops.stmts[stmt].name();
-            let (producer, consumer) = (name(self.drafts[p].group.members[0].stmt), name(head));
-            let bytes = self.savings.of(&self.drafts[p].stmts(), &self.drafts[g].stmts());
-            self.notes.retain(|note| note.producer != producer || note.consumer != consumer);
-            let (producer, consumer) = (producer.to_owned(), consumer.to_owned());
-            let (a, b) = (self.drafts[p].stmts(), self.drafts[g].stmts());
-            let (joined, growth) = self.weighed(Ok(joined), &a, &b, bytes);
-            let verdict = joined.as_ref().map(|_| ()).map_err(|why| *why);
-            self.say(FusionNote { producer, consumer, verdict, bytes, growth });
-            let Ok(joined) = joined else { continue };
-            self.pressure.forget();
-            joined.family.packing().into_iter().for_each(|stmt| self.group_of[stmt] = g);
-            self.drafts[g] = joined;
-            self.drafts[p].group.members.clear();
-        }
+        (0..self.drafts.len()).for_each(|g| self.pack_for(g));
+    }
+
+    /// Lets the kernel of a product pack its operand itself, if one statement does that and the product wants it.
+    fn pack_for(&mut self, g: usize) {
+        let wants_packing = self.drafts[g].family.wants_packing();
+        let head = self.drafts[g].group.members.first().map(|member| member.stmt);
+        let Some(head) = head.filter(|_| wants_packing) else { return };
+        let before: BTreeSet<usize> = self.before(g).filter(|&p| p != g).collect();
+        let found = before.into_iter().find_map(|p| {
+            let joined = self.machine.pack(self.cx, &self.drafts[p], &self.drafts[g])?;
+            (!self.has_between(p, g)).then_some((p, joined))
+        });
+        let Some((p, joined)) = found else { return };
+        let name = |stmt: usize| self.cx.loops.stmts[stmt].name();
+        let (producer, consumer) = (name(self.drafts[p].group.members[0].stmt), name(head));
+        let bytes = self.savings.of(&self.drafts[p].stmts(), &self.drafts[g].stmts());
+        self.notes.retain(|note| note.producer != producer || note.consumer != consumer);
+        let (producer, consumer) = (producer.to_owned(), consumer.to_owned());
+        let (a, b) = (self.drafts[p].stmts(), self.drafts[g].stmts());
+        let (joined, growth) = self.weighed(Ok(joined), &a, &b, bytes);
+        let verdict = joined.as_ref().map(|_| ()).map_err(|why| *why);
+        self.say(FusionNote { producer, consumer, verdict, bytes, growth });
+        let Ok(joined) = joined else { return };
+        self.pressure.forget();
+        joined.family.packing().into_iter().for_each(|stmt| self.group_of[stmt] = g);
+        self.drafts[g] = joined;
+        self.drafts[p].group.members.clear();
     }
 
     /// Merges whole kernels of a call, those first with which most bytes are saved. Statements that do not depend on each other

@@ -7,6 +7,7 @@ pub mod dead;
 pub mod digits;
 mod edits;
 pub mod fold;
+pub mod group_rows;
 pub mod in_place;
 pub mod inline;
 pub mod join;
@@ -89,6 +90,7 @@ pub const PASSES: &[Pass] = &[
     Pass::new("in_place", in_place::run),
     Pass::new("accumulate", accumulate::run),
     Pass::new("windows", windows::run),
+    Pass { name: "group_rows", wants: group_rows::wants, run: group_rows::run },
     Pass::new("inline", inline::run),
     Pass::new("unite", unite::run),
     Pass { name: "words", wants: words::wants, run: words::run },

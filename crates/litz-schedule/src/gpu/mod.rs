@@ -67,6 +67,14 @@ impl Machine for Gpus {
         let shared = Shared::of(cx, region);
         attend::form(cx, &shared).unwrap_or_else(|| region::form(region, shared))
     }
+
+    fn gathers(&self, cx: &Cx<'_>, s: usize) -> bool {
+        product::gathers(cx, s)
+    }
+
+    fn pack(&self, cx: &Cx<'_>, packing: &Draft, product: &Draft) -> Option<Draft> {
+        product::pack(cx, packing, product)
+    }
 }
 
 /// The points that members of a group share, each axis by itself: of the digits of tiles that go over several too little can be proved.

@@ -18,8 +18,10 @@ pub const LEAST_COPIED: i64 = 4;
 pub struct Staged {
     /// The buffer.
     pub buf: Buf,
-    /// Name of the copy.
+    /// Name of the copy, or of the nest that copies.
     name: String,
+    /// The axes of that nest, where the buffer itself is what a block has its part of.
+    made: Option<Vec<Sym>>,
     /// The load that alone reads it.
     reader: Option<LoadOf>,
     /// The element, in terms of the kernel's axes.
@@ -82,7 +84,24 @@ impl Staged {
             return None;
         }
         let name = name_beside(loops, &format!("{}_tile", loops.bufs[buf].name));
-        Some(Staged { buf, name, reader: None, index, axes, along, is_cut: false })
+        Some(Staged { buf, name, made: None, reader: None, index, axes, along, is_cut: false })
+    }
+
+    /// The part of a buffer that a block has instead of all of it, as a nest copies it there from elsewhere. None where the dimensions of the
+    /// buffer are not the nest's axes.
+    pub fn made_by(self, nest: &Nest) -> Option<Staged> {
+        let mut stores = nest.body.iter().filter_map(|inst| {
+            if let InstOp::Store { buf, index, .. } = &inst.op { Some((*buf, index)) } else { None }
+        });
+        let (_, index) = stores.find(|store| store.0 == self.buf)?;
+        let axes: Option<Vec<Sym>> = index.iter().map(|at| at.as_sym()).collect();
+        Some(Staged { name: nest.name.clone(), made: Some(axes?), ..self })
+    }
+
+    /// What an axis of the nest that makes it is, in terms of the kernel's axes.
+    pub fn value(&self, axis: Sym) -> Option<Expr> {
+        let dim = self.made.as_ref()?.iter().position(|&own| own == axis)?;
+        Some(self.index[dim])
     }
 
     /// Whether both are of the same elements.
@@ -105,7 +124,10 @@ impl Staged {
     /// below each other are in different banks, with `pairs` those of every other pair of rows, too.
     pub fn local(&self, cx: &Cx<'_>, unit: u32, pairs: bool, points: [i64; 2]) -> Tree {
         let of = cx.loops.bufs[self.buf].name.clone();
-        let holds = Holds::Copy { name: self.name.clone(), of, reader: self.reader.clone() };
+        let holds = match self.made {
+            Some(_) => Holds::Buffer(of),
+            None => Holds::Copy { name: self.name.clone(), of, reader: self.reader.clone() },
+        };
         self.memory(cx, holds, (unit, pairs), points)
     }
 
@@ -127,15 +149,24 @@ impl Staged {
 
     /// The copy of an element, or what takes it to the buffer: at these places along the axes, of blocks of so many points.
     pub fn leaf(&self, cx: &Cx<'_>, places: [Expr; 2], points: [i64; 2]) -> Tree {
+        let values: Vec<(Sym, Expr)> = self.axes.iter().map(|axis| axis.var).zip(places).collect();
+        let axis = |dim: usize| match &self.made {
+            Some(axes) => axes[dim],
+            None => Sym::new(&format!("d{dim}")),
+        };
+        let dims = self.index.iter().enumerate();
+        let bind = dims.map(|(dim, &at)| (axis(dim), substitute(at, &values))).collect();
+        let masked = self.is_masked(cx, points);
+        Tree::Leaf(Leaf { nest: self.name.clone(), part: Part::Whole, bind, masked, block: None, by: None })
+    }
+
+    /// Whether blocks of so many points along the axes go past the end of one.
+    pub fn is_masked(&self, cx: &Cx<'_>, points: [i64; 2]) -> bool {
         let is_whole = |at: usize| {
             let rest = self.axes[at].extent.modulo(points[at]);
             cx.loops.facts.simplify(rest).is_zero()
         };
-        let values: Vec<(Sym, Expr)> = self.axes.iter().map(|axis| axis.var).zip(places).collect();
-        let dims = self.index.iter().enumerate();
-        let bind = dims.map(|(dim, &at)| (Sym::new(&format!("d{dim}")), substitute(at, &values))).collect();
-        let masked = self.is_cut || !(is_whole(0) && is_whole(1));
-        Tree::Leaf(Leaf { nest: self.name.clone(), part: Part::Whole, bind, masked, block: None, by: None })
+        self.is_cut || !(is_whole(0) && is_whole(1))
     }
 
     /// Elements that a thread copies at once: as many as begin where so many bytes do, in every row. None where no element beside is a

@@ -2,6 +2,7 @@
 //!
 //! What follows at the points of the result goes on with the sums where they are, in registers.
 
+mod gather;
 mod plan;
 mod problem;
 mod results;
@@ -17,7 +18,7 @@ use crate::nest;
 use crate::no_fuse::NoFuse;
 use litz_analysis::align::DomainMap;
 use litz_analysis::contraction::Columns;
-use litz_ir::loops::{Axis, Nest, Stmt};
+use litz_ir::loops::{Axis, InstOp, Nest, Stmt};
 use litz_sym::{Expr, Sym};
 use problem::Problem;
 
@@ -28,13 +29,20 @@ pub use problem::columns_of;
 pub struct Product {
     /// The statements, and which of their loads is which operand.
     contractions: Vec<(usize, Columns)>,
+    /// The statement that gathers an operand, of which each block has its part alone.
+    gathered: Option<usize>,
 }
 
 impl Product {
     /// That of a nest which [`columns_of`] reads as one, if its points have rows and columns.
     pub fn new(cx: &Cx<'_>, group: &Group, columns: &Columns) -> Option<Product> {
         let contractions = vec![(group.members[0].stmt, columns.clone())];
-        problem(cx, group, &contractions).map(|_| Product { contractions })
+        problem(cx, group, &contractions, None).map(|_| Product { contractions, gathered: None })
+    }
+
+    /// The problem of these contractions and what else a group has.
+    fn problem<'a>(&self, cx: &'a Cx<'a>, group: &'a Group) -> Option<Problem<'a>> {
+        problem(cx, group, &self.contractions, self.gathered)
     }
 
     /// The kernel with another contraction that has the same points and reads one of the operands, if what follows needs both: neither is
@@ -61,8 +69,8 @@ impl Product {
         let mut group = draft.group.clone();
         group.members.push(Member { stmt: s, bind: bind.ok_or(NoFuse::OtherPoints)? });
         let contractions = vec![first.clone(), (s, columns.clone())];
-        match problem(cx, &group, &contractions).filter(|problem| problem.apart.contains(&1)) {
-            Some(_) => Ok(Draft::new(group, draft.at_load, Product { contractions })),
+        match problem(cx, &group, &contractions, None).filter(|problem| problem.apart.contains(&1)) {
+            Some(_) => Ok(Draft::new(group, draft.at_load, Product { contractions, gathered: None })),
             None => Err(NoFuse::OtherPoints),
         }
     }
@@ -93,18 +101,58 @@ impl Family for Product {
         align_members(cx, &draft.group, s, &draft.group.outer, &mut map);
         let joined = draft.with(join(cx, &draft.group, s, map, true)?);
         // Points that all members walk in another order may leave the product no rows.
-        match problem(cx, &joined.group, &self.contractions) {
+        match self.problem(cx, &joined.group) {
             Some(_) => Ok(joined),
             None => Err(NoFuse::NotAnEpilogue),
         }
     }
 
+    fn wants_packing(&self) -> bool {
+        self.contractions.len() == 1
+    }
+
+    fn packing(&self) -> Option<usize> {
+        self.gathered
+    }
+
     fn plan(&self, cx: &Cx<'_>, group: &Group) -> Option<Planned> {
-        Some(plan::plan(&problem(cx, group, &self.contractions)?))
+        Some(plan::plan(&self.problem(cx, group)?))
     }
 }
 
-/// The contractions of a group, and who sums them. None where their points have no rows and columns.
-fn problem<'a>(cx: &'a Cx<'a>, group: &'a Group, all: &[(usize, Columns)]) -> Option<Problem<'a>> {
-    Some(warpgroups::if_faster(Problem::new(cx, group, all)?))
+/// See [`crate::draft::Machine::gathers`].
+pub fn gathers(cx: &Cx<'_>, s: usize) -> bool {
+    let (&[buf], Some(nest)) = (&cx.deps.stmts[s].writes[..], nest_of(cx, s)) else { return false };
+    let mut readers = cx.deps.users[buf].iter().filter(|&&user| user != s);
+    let is_operand = readers.clone().count() == 1 && readers.all(|&user| cx.contractions[user].is_some());
+    is_operand && !cx.deps.escapes[buf] && nest.body.iter().any(|inst| matches!(inst.op, InstOp::Bind { .. }))
+}
+
+/// See [`crate::draft::Machine::pack`]: with what gathers an operand by data that is the same for all of a tile.
+pub fn pack(cx: &Cx<'_>, gathering: &Draft, product: &Draft) -> Option<Draft> {
+    let Product { contractions, gathered: None } = product.family::<Product>()? else { return None };
+    let (&[stmt], head) = (&gathering.stmts()[..], product.group.members.first()?.stmt) else { return None };
+    let &[buf] = &cx.deps.stmts[stmt].writes[..] else { return None };
+    let is_at_call = !gathering.at_load && !product.at_load;
+    let is_own = !cx.deps.escapes[buf] && cx.deps.users[buf].iter().all(|user| [stmt, head].contains(user));
+    if !is_at_call || !is_own {
+        return None;
+    }
+    let gathered = Some(stmt);
+    let problem = problem(cx, &product.group, contractions, gathered)?;
+    gather::suits(&problem, nest_of(cx, stmt)?).then(|| {
+        let family = Product { contractions: contractions.clone(), gathered };
+        Draft::new(product.group.clone(), product.at_load, family)
+    })
+}
+
+/// The contractions of a group, what gathers an operand of them, and who sums them. None where their points have no rows and columns.
+fn problem<'a>(
+    cx: &'a Cx<'a>,
+    group: &'a Group,
+    all: &[(usize, Columns)],
+    gathered: Option<usize>,
+) -> Option<Problem<'a>> {
+    let gathered = gathered.and_then(|stmt| nest_of(cx, stmt));
+    Some(warpgroups::if_faster(Problem::new(cx, group, all, gathered)?))
 }

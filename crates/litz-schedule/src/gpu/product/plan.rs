@@ -199,7 +199,8 @@ impl Points<'_> {
         step_of.push(self.of_teams(body));
         // What is copied in the background is of four bytes at least.
         let is_wide = |operand: &Operand| operand.vector * problem.operand_bytes() >= LEAST_COPIED;
-        let kind = match !staged.is_empty() && staged.iter().all(is_wide) {
+        let is_early = |operand: &Operand| !operand.is_chosen_late(problem, points(operand.side));
+        let kind = match !staged.is_empty() && staged.iter().all(|of| is_wide(of) && is_early(of)) {
             true => LoopKind::Pipeline { buffers: self.buffers() },
             false => LoopKind::For,
         };

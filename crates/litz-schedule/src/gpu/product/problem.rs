@@ -96,6 +96,8 @@ pub struct Problem<'a> {
     pub depth: Axis,
     /// Axes of the sum besides, outermost first.
     pub sum: Vec<Axis>,
+    /// The nest that gathers an operand: a block has its part of it.
+    pub gathered: Option<&'a Nest>,
 }
 
 /// Which load of a nest is which operand, if it is a contraction that tiles suit.
@@ -150,7 +152,12 @@ fn unit_of(loops: &Loops, nest: &Nest, columns: &Columns, gpu: &Gpu) -> Unit {
 impl<'a> Problem<'a> {
     /// The contraction that the first member of a group is, and others like it. None where no axis that all members share is one of rows, or
     /// of columns, or where others are not like the first.
-    pub fn new(cx: &'a Cx<'a>, group: &'a Group, all: &[(usize, Columns)]) -> Option<Problem<'a>> {
+    pub fn new(
+        cx: &'a Cx<'a>,
+        group: &'a Group,
+        all: &[(usize, Columns)],
+        gathered: Option<&'a Nest>,
+    ) -> Option<Problem<'a>> {
         let Target::Gpu(gpu) = cx.target else { return None };
         let (loops, facts) = (cx.loops, &cx.loops.facts);
         let (first, head) = (&group.members[0], nest(cx.loops, group.members[0].stmt));
@@ -197,7 +204,7 @@ impl<'a> Problem<'a> {
             products.iter().map(load).collect::<BTreeSet<_>>().len() as i64
         };
         let apart = if is_flat { [operands(1), operands(0)] } else { [operands(0), operands(1)] };
-        Some(Problem { cx, group, products, gpu, unit, sides, apart, others, values, depth, sum })
+        Some(Problem { cx, group, products, gpu, unit, sides, apart, others, values, depth, sum, gathered })
     }
 
     /// Whether neighbours along an axis are neighbours in all that members store.

@@ -1,5 +1,6 @@
 //! Copies what a block reads of the operands to shared memory, ahead of the loop that sums.
 
+use super::gather;
 use super::problem::{Contracted, Problem, Unit};
 use crate::gpu::stage::{Copying, Staged, is_guarded_at_end};
 use litz_analysis::access::substitute;
@@ -60,6 +61,16 @@ impl Operand {
         named.collect()
     }
 
+    /// The buffer.
+    pub fn buf(&self) -> Buf {
+        self.staged.buf
+    }
+
+    /// What an axis of the nest that gathers it is, in terms of the kernel's axes.
+    pub fn value(&self, axis: Sym) -> Option<Expr> {
+        self.staged.value(axis)
+    }
+
     /// The memory, of which rows may be read of every other pair at once: columns of the result are where `pairs`.
     pub fn local(&self, problem: &Problem<'_>, pairs: bool, points: [i64; 2]) -> Tree {
         self.staged.local(problem.cx, Gpu::VECTOR_BYTES, pairs && self.side == 1, points)
@@ -70,11 +81,22 @@ impl Operand {
         problem.cx.loops.bufs[self.staged.buf].strides[self.staged.along[1]].is_one()
     }
 
+    /// Whether it is gathered, and blocks of so many points along its side and the sum may go past an end: which elements are copied is not known
+    /// ahead then, as nothing chooses those that are not there.
+    pub fn is_chosen_late(&self, problem: &Problem<'_>, points: [i64; 2]) -> bool {
+        self.is_gathered(problem) && self.staged.is_masked(problem.cx, points)
+    }
+
+    fn is_gathered(&self, problem: &Problem<'_>) -> bool {
+        problem.gathered.is_some_and(|nest| nest.writes().contains(&self.staged.buf))
+    }
+
     /// Whether boxes of it may be copied, whose rows go along the sum.
     pub fn is_box(&self, problem: &Problem<'_>) -> bool {
         let data = &problem.cx.loops.bufs[self.staged.buf];
         let bytes = self.vector * data.dtype.size() as i64;
-        self.is_along_sum(problem)
+        !self.is_gathered(problem)
+            && self.is_along_sum(problem)
             && bytes == i64::from(Gpu::VECTOR_BYTES)
             && data.sizes.len() <= Gpu::BOX_DIMS
     }
@@ -129,5 +151,9 @@ fn operand(problem: &Problem<'_>, product: &Contracted<'_>, buf: Buf, index: &[E
         return None;
     }
     let vector = staged.vector(problem.cx, &facts)?;
-    Some(Operand { staged, side, vector, loads: 1 })
+    let Some(nest) = problem.gathered.filter(|nest| nest.writes().contains(&buf)) else {
+        return Some(Operand { staged, side, vector, loads: 1 });
+    };
+    let vector = vector.min(gather::vector(problem.cx, nest)?);
+    Some(Operand { staged: staged.made_by(nest)?, side, vector, loads: 1 })
 }
