@@ -21,15 +21,16 @@
 //! not in memory.
 
 mod rises;
+mod shared;
 mod tiles;
 
 use super::{Cx, Edits, Names};
 use litz_analysis::{Contraction, Uses};
-use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, BindOf, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::target::{Gpu, Target};
 use litz_sym::{Expr, Known, Rel, Sym};
 use rises::Rises;
+use shared::{Key, Tables};
 
 /// Rows of a tile, at most. A matrix is read again for each.
 const MOST_ROWS: i64 = 64;
@@ -51,14 +52,18 @@ pub fn wants(target: &Target) -> bool {
 pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
     let gpu = cx.target.gpu().expect("invariant: no other target wants rows in tiles");
     let (mut edits, mut names, uses) = (Edits::default(), Names::of(loops), Uses::of(loops));
+    let mut known: Vec<(Key, Tables)> = Vec::new();
     let mut count = 0;
     for at in 0..loops.stmts.len() {
         let Stmt::Nest(nest) = &loops.stmts[at] else { continue };
         let Some(grouped) = Grouped::of(loops, &uses, nest, gpu) else { continue };
-        let nest = nest.clone();
-        for made in tiles::tiled(&grouped, loops, &nest, &mut names) {
-            edits.insert(at, Stmt::Nest(made));
-        }
+        let mut nest = nest.clone();
+        shared::load_first(loops, &uses, &mut nest);
+        let key = grouped.key(&nest);
+        let tables = known.iter().find(|known| known.0 == key).map(|known| known.1);
+        let (made, tables) = tiles::tiled(&grouped, (loops, &nest), tables, &mut names);
+        made.into_iter().for_each(|nest| edits.insert(at, Stmt::Nest(nest)));
+        known.push((key, tables));
         edits.remove(at);
         count += 1;
     }
@@ -116,6 +121,12 @@ impl Grouped {
         })
     }
 
+    /// What its tables depend on.
+    fn key(&self, nest: &Nest) -> Key {
+        let choice = shared::computed(nest, self.choice.value);
+        Key { choice, row: self.row, count: self.choice.count, height: self.height }
+    }
+
     /// Rows of a tile: about as many as a group has, by hints.
     fn rows_of_tile(&self, loops: &Loops, nest: &Nest, gpu: &Gpu) -> Option<i64> {
         let hint = |extent: Expr| loops.facts.size_hint(extent);
@@ -153,16 +164,4 @@ fn choice(
         if let InstOp::Bind { sym, .. } = inst.op { Some(sym).filter(|&sym| sym != choice.sym) } else { None }
     });
     others.into_iter().all(|sym| !is_of_matrix(sym) && !is_of_row(sym)).then_some(choice)
-}
-
-/// The instructions that a value is computed from, it among them.
-fn needed_by(nest: &Nest, value: Val) -> Vec<bool> {
-    let mut needed = vec![false; nest.body.len()];
-    needed[value.index()] = true;
-    for at in (0..=value.index()).rev() {
-        if needed[at] {
-            nest.body[at].op.operands().into_iter().for_each(|val| needed[val.index()] = true);
-        }
-    }
-    needed
 }

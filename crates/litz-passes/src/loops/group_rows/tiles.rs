@@ -2,15 +2,21 @@
 
 use super::super::split_reduce::{add_buf, element, load, push};
 use super::super::{Names, cse, names};
-use super::{Grouped, needed_by};
+use super::Grouped;
+use super::shared::{Tables, computed};
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, BindOf, Buf, Inst, InstOp, Loops, Nest, Val};
 use litz_ir::{Dtype, ReduceOp, ScalarOp};
 use litz_sym::{Expr, Rel, Sym};
 use std::collections::HashMap;
 
-/// The nests that compute by tiles what `nest` computes row by row.
-pub fn tiled(grouped: &Grouped, loops: &mut Loops, nest: &Nest, names: &mut Names) -> Vec<Nest> {
+/// The nests that compute by tiles what `nest` computes row by row, and the tables of these: those given, if there are.
+pub fn tiled(
+    grouped: &Grouped,
+    (loops, nest): (&mut Loops, &Nest),
+    tables: Option<Tables>,
+    names: &mut Names,
+) -> (Vec<Nest>, Tables) {
     let (rows, count, height) = (grouped.row.extent, grouped.choice.count, Expr::int(grouped.height));
     let facts = &loops.facts;
     let choice = [Axis { var: grouped.choice.sym, extent: count }];
@@ -21,15 +27,12 @@ pub fn tiled(grouped: &Grouped, loops: &mut Loops, nest: &Nest, names: &mut Name
     let tile = axis("tile", (rows.floordiv(height) + count).min(rows));
     let (inside, group, end) = (axis("inside", height), axis("group", count), axis("end", count + 1));
     let mut writer = Writer { grouped, nest, loops, names, nests: Vec::new(), tile, inside, group, end };
-    let starts = writer.starts();
-    let tiles = writer.tiles(starts);
-    let of = writer.groups(tiles);
-    let first = writer.first_rows([starts, tiles, of]);
-    let rows = writer.rows(first);
-    let matrices = writer.matrices(of);
+    let tables = tables.unwrap_or_else(|| writer.tables());
+    let rows = writer.rows(tables.first);
+    let matrices = writer.matrices(tables.of);
     let product = writer.product(rows, matrices);
-    writer.result([starts, tiles, product]);
-    writer.nests
+    writer.result(tables, product);
+    (writer.nests, tables)
 }
 
 /// What an operand is in, and its axes.
@@ -49,15 +52,20 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
+    fn tables(&mut self) -> Tables {
+        let starts = self.starts();
+        let tiles = self.tiles(starts);
+        let of = self.groups(tiles);
+        let first = self.first_rows([starts, tiles, of]);
+        Tables { starts, tiles, of, first }
+    }
+
     /// The first row of each group, and the number of all.
     fn starts(&mut self) -> Buf {
-        let (mut body, mut map) = (Body::default(), HashMap::new());
-        let choice = self.grouped.choice.value;
-        for (at, _) in needed_by(self.nest, choice).into_iter().enumerate().filter(|needed| needed.1) {
-            body.again(self.nest, at, &mut map);
-        }
+        let mut body = Body { insts: computed(self.nest, self.grouped.choice.value) };
+        let own = Val::new(body.insts.len() - 1);
         let end = body.index(Expr::sym(self.end.var));
-        let is_before = body.op(ScalarOp::Lt, &[map[&choice], end], Dtype::Bool);
+        let is_before = body.op(ScalarOp::Lt, &[own, end], Dtype::Bool);
         let count = body.count(is_before);
         self.store("starts", (vec![self.end], vec![self.grouped.row]), body, count)
     }
@@ -162,7 +170,7 @@ impl Writer<'_> {
     }
 
     /// The nest with each row's sums as tiles have them.
-    fn result(&mut self, [starts, tiles, product]: [Buf; 3]) {
+    fn result(&mut self, Tables { starts, tiles, .. }: Tables, product: Buf) {
         let (nest, choice) = (self.nest, Expr::sym(self.grouped.choice.sym));
         let (mut body, mut map, varies) = (Body::default(), HashMap::new(), nest.varying());
         for at in (0..nest.body.len()).filter(|&at| !varies[at]) {
