@@ -3,24 +3,18 @@
 //! A matrix for each tile of rows, `ws[t, k, j] = w[of[t], k, j]`, is such an operand. Each block copies its part of the matrix from where that is.
 
 use super::problem::Problem;
-use super::stage::Operand;
 use crate::context::Cx;
 use litz_ir::ids::Id;
 use litz_ir::loops::{InstOp, Nest};
 use litz_ir::target::Gpu;
 use litz_sym::{Expr, Sym};
 
-/// Whether a nest gathers an operand of a product, whose blocks copy their parts of it to shared memory.
-pub fn suits(problem: &Problem<'_>, nest: &Nest) -> bool {
-    let Some((load, choices)) = choices(nest) else { return false };
-    let InstOp::Load { guard, .. } = load else { return false };
-    let operands = Operand::of(problem);
-    let Some(operand) = operands.iter().find(|operand| nest.writes().contains(&operand.buf())) else {
-        return false;
-    };
+/// Whether a nest gathers an operand of a product whose blocks copy their parts of it to shared memory. `value` says what an axis of the nest is,
+/// in terms of the kernel's axes.
+pub fn suits(problem: &Problem<'_>, nest: &Nest, value: impl Fn(Sym) -> Option<Expr>) -> bool {
+    let Some((InstOp::Load { guard, .. }, choices)) = choices(nest) else { return false };
     let inside = [problem.sides[0].var, problem.sides[1].var, problem.depth.var];
-    let is_same =
-        |axis: Sym| operand.value(axis).is_some_and(|value| !inside.iter().any(|&axis| value.has_sym(axis)));
+    let is_same = |axis: Sym| value(axis).is_some_and(|at| !inside.iter().any(|&axis| at.has_sym(axis)));
     guard.is_empty() && !choices.is_empty() && choices.into_iter().all(is_same)
 }
 

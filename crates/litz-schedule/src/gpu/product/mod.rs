@@ -21,6 +21,7 @@ use litz_analysis::contraction::Columns;
 use litz_ir::loops::{Axis, InstOp, Nest, Stmt};
 use litz_sym::{Expr, Sym};
 use problem::Problem;
+use stage::Operand;
 
 pub use problem::columns_of;
 
@@ -140,7 +141,8 @@ pub fn pack(cx: &Cx<'_>, gathering: &Draft, product: &Draft) -> Option<Draft> {
     }
     let gathered = Some(stmt);
     let problem = problem(cx, &product.group, contractions, gathered)?;
-    gather::suits(&problem, nest_of(cx, stmt)?).then(|| {
+    let operand = Operand::of(&problem).into_iter().find(|operand| operand.buf() == buf)?;
+    gather::suits(&problem, nest_of(cx, stmt)?, |axis| operand.value(axis)).then(|| {
         let family = Product { contractions: contractions.clone(), gathered };
         Draft::new(product.group.clone(), product.at_load, family)
     })
