@@ -16,7 +16,7 @@ use litz_ir::loops::{Axis, Buf, BufData, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::target::Target;
 use litz_ir::verify::loops::Inside;
 use litz_ir::{Dtype, Scalar};
-use litz_sym::{Expr, Facts, Known, Rel, Sym};
+use litz_sym::{Expr, Facts, Rel, Sym};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
