@@ -41,7 +41,7 @@ use crate::entity;
 use crate::graph::contiguous_strides;
 use crate::ids::Table;
 use crate::loops::{self, Axis};
-use crate::target::Level;
+use crate::target::{Gpu, Level};
 use litz_sym::{Expr, Facts, Rel, Sym};
 use std::collections::BTreeMap;
 
@@ -145,6 +145,12 @@ impl Swizzle {
         let units = (Self::LINE / (unit * bytes)).min(row / unit);
         let is_regular = units > 0 && row % (units * unit) == 0;
         (is_regular && (units as u64).is_power_of_two()).then_some(units)
+    }
+
+    /// Whether boxes put elements of so many bytes so: units of 16 bytes change places in rows of at most 128.
+    pub fn is_of_boxes(self, bytes: usize) -> bool {
+        let [unit, row] = [self.unit, self.row].map(|count| i64::from(count) * bytes as i64);
+        unit == i64::from(Gpu::VECTOR_BYTES) && row <= Gpu::BOX_ROW_BYTES && !self.pairs
     }
 
     /// Where an element is that would be at `at` without it.

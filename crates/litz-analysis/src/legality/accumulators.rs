@@ -91,6 +91,9 @@ impl Verifier<'_> {
         if !is_mergeable {
             return;
         }
+        if has_scan {
+            self.outermost(nest, user, scopes[0]);
+        }
         self.lanes_of_elements(nest, user, &scopes);
         // Who combines into the accumulators of each scope, and who reads them.
         let mut expected = Vec::new();
@@ -156,6 +159,22 @@ impl Verifier<'_> {
         }
     }
 
+    /// Checks that no loop around the accumulators of a scan runs along its axis: each of its iterations would begin anew. Of a reduction it would
+    /// take the points of `final` again.
+    fn outermost(&mut self, nest: &Nest, user: &Occurrence, scope: Scope) {
+        for around in user.path.get(..scope.loops).unwrap_or_default() {
+            let var = around.axis.var;
+            let is_along = user.bind.iter().any(|(axis, value)| nest.is_running(*axis) && value.has_sym(var));
+            let message = format_args!(
+                "`{}` combines along loop {var}, inside of which its accumulators are declared",
+                nest.name
+            );
+            let is_one = is_one(&self.loops.facts, around.axis.extent);
+            self.report.check(is_one || !is_along, "accumulator-scope", message);
+        }
+        self.sites.note(&self.report.diags, user.site());
+    }
+
     /// Checks that where some iterations of a loop over a level, and not all, are combined into one element of outer accumulators, these
     /// are lanes side by side.
     fn lanes_of_elements(&mut self, nest: &Nest, user: &Occurrence, scopes: &[Scope]) {
@@ -164,7 +183,7 @@ impl Verifier<'_> {
             user.bind.iter().filter(|bind| nest.is_running(bind.0) == running).map(|bind| bind.1).collect()
         };
         let (combined, kept) = (values(true), values(false));
-        for around in user.path.get(outer.loops..inner.loops).unwrap_or_default() {
+        for (at, around) in user.path.iter().enumerate().take(inner.loops).skip(outer.loops) {
             let Some(level) = around.kind.and_then(LoopKind::level) else { continue };
             let is_in = |values: &[Expr]| values.iter().any(|value| value.has_sym(around.axis.var));
             let are_lanes = level == Level::Lane && lanes_together(around.axis, &kept, &self.loops.facts) > 1;
@@ -173,6 +192,20 @@ impl Verifier<'_> {
                 nest.name, around.axis.var, around.axis.var
             );
             self.report.check(!is_in(&combined) || !is_in(&kept) || are_lanes, "merge-level", message);
+            // What threads or warps have is combined in memory of the block, of which several warpgroups would use the same.
+            let is_team = |other: &Around| {
+                let level = other.kind.and_then(LoopKind::level);
+                matches!(level, Some(Level::Warpgroup | Level::Warp))
+                    && !is_one(&self.loops.facts, other.axis.extent)
+            };
+            let has_own = !matches!(level, Level::Thread | Level::Warp)
+                || !is_in(&combined)
+                || !user.path[..at].iter().any(is_team);
+            let message = format_args!(
+                "`{}`: iterations of loop {} are combined: expected one block's, not those of each of several warps or warpgroups",
+                nest.name, around.axis.var
+            );
+            self.report.check(has_own, "merge-level", message);
             // A warp combines what all of its lanes have, from the first one on.
             let is_of_threads = matches!(level, Level::Lane | Level::Thread);
             let is_from_first = level_of(around).is_none_or(|(team, _)| team.from == 0);

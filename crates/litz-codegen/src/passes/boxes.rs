@@ -124,7 +124,7 @@ impl Boxer<'_> {
         let bytes = i64::from(row.count) * size;
         let fits = row.step.is_one()
             && bytes % i64::from(Gpu::VECTOR_BYTES) == 0
-            && target.swizzle.is_none_or(|swizzle| bytes <= Gpu::BOX_ROW_BYTES && !swizzle.pairs)
+            && target.swizzle.is_none_or(|swizzle| swizzle.is_of_boxes(source.dtype.size()))
             && outer.iter().all(|dim| is_aligned(dim.step))
             && is_aligned(origin);
         let is_box = fits && !is_left && from.guard.iter().all(is_used);

@@ -447,11 +447,8 @@ impl Verifier<'_> {
         }
         let message = format_args!("{place}: {} dimensions, not 1 to {}", dims.len(), BoxCopy::DIMS);
         self.report.check((1..=BoxCopy::DIMS).contains(&dims.len()), "wrong-box", message);
-        let swizzle = data[1].and_then(|data| data.swizzle.map(|swizzle| (swizzle, data.dtype.size())));
-        let is_known = swizzle.is_none_or(|(swizzle, bytes)| {
-            let [unit, row] = [swizzle.unit, swizzle.row].map(|count| i64::from(count) * bytes as i64);
-            unit == i64::from(Gpu::VECTOR_BYTES) && row <= Gpu::BOX_ROW_BYTES && !swizzle.pairs
-        });
+        let is_known = data[1]
+            .is_none_or(|data| data.swizzle.is_none_or(|swizzle| swizzle.is_of_boxes(data.dtype.size())));
         let message = format_args!("{place}: units change places there otherwise than boxes put them");
         self.report.check(is_known, "wrong-box", message);
         let message = format_args!("{place}: the elements of its rows are apart");

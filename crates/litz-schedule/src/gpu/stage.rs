@@ -115,6 +115,12 @@ impl Staged {
         Staged { name, reader: Some(LoadOf { nest: nest.name.clone(), at: at as u32 }), ..self }
     }
 
+    /// What is stored to the buffer, under a name that no copy of it in another kernel has.
+    pub fn for_result(self, cx: &Cx<'_>) -> Staged {
+        let name = name_beside(cx.loops, &format!("{}_out", cx.loops.bufs[self.buf].name));
+        Staged { name, ..self }
+    }
+
     /// Whether the axis of that number counts the elements of its dimension from the first one on.
     pub fn begins_at_zero(&self, axis: usize) -> bool {
         self.index[self.along[axis]].replace(self.axes[axis].var, Expr::zero()).is_zero()

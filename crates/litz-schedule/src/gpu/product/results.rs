@@ -7,6 +7,7 @@ use super::problem::{Problem, Unit};
 use super::tile::Tile;
 use crate::gpu::stage::Staged;
 use crate::gpu::{looped, passed_on};
+use crate::group::Member;
 use crate::nest;
 use litz_analysis::access::{Stride, accesses, stride, substitute};
 use litz_analysis::results::stored_once;
@@ -55,7 +56,12 @@ impl Passing {
             let here = |at: Expr| facts.simplify(substitute(substitute(at, &member.bind), &problem.values));
             for access in accesses(own).filter(|access| access.store) {
                 let size = cx.loops.bufs[access.buf].dtype.size() as i64;
+                let is_read = |other: &Member| {
+                    other.stmt != member.stmt && cx.deps.users[access.buf].contains(&other.stmt)
+                };
+                // What follows in the kernel finds in memory what was stored.
                 if inside.contains(&access.buf)
+                    || problem.group.members.iter().any(is_read)
                     || size > 2
                     || stored_once(cx.loops, access.buf) != Some(member.stmt)
                 {
@@ -70,6 +76,7 @@ impl Passing {
                 if let Some(staged) = staged
                     && let Some(vector) = staged.vector(cx, &facts)
                 {
+                    let staged = staged.for_result(cx);
                     let (vector, tile) = (vector.min(of_warp[side]), tile.sides(problem.unit));
                     found.push(Passing { staged, side, vector, tile, part, of_warp, size });
                 }
