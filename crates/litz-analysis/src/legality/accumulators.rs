@@ -192,15 +192,16 @@ impl Verifier<'_> {
                 nest.name, around.axis.var, around.axis.var
             );
             self.report.check(!is_in(&combined) || !is_in(&kept) || are_lanes, "merge-level", message);
-            // What threads or warps have is combined in memory of the block, of which several warpgroups would use the same.
+            // What threads or warps have is combined in memory of the block, of which several warps or warpgroups would use the same. Lanes
+            // that have an iteration each exchange what they have.
+            let is_shuffled =
+                level == Level::Lane && level_of(around).is_some_and(|(team, _)| team.each == 1);
             let is_team = |other: &Around| {
                 let level = other.kind.and_then(LoopKind::level);
                 matches!(level, Some(Level::Warpgroup | Level::Warp))
                     && !is_one(&self.loops.facts, other.axis.extent)
             };
-            let has_own = !matches!(level, Level::Thread | Level::Warp)
-                || !is_in(&combined)
-                || !user.path[..at].iter().any(is_team);
+            let has_own = is_shuffled || !is_in(&combined) || !user.path[..at].iter().any(is_team);
             let message = format_args!(
                 "`{}`: iterations of loop {} are combined: expected one block's, not those of each of several warps or warpgroups",
                 nest.name, around.axis.var

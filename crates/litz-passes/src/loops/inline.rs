@@ -98,13 +98,20 @@ fn take_in(
             cheap && cost(producer) <= 2 || reads_once(reader, buf) && cost(producer) <= cx.inlining.cheap;
         let repeats = hint(reader) > hint(producer) && !is_little;
         let scanned = reader.body.iter().any(|i| matches!(i.op, InstOp::Scan { .. })) && cost(producer) > 2;
+        let is_guarded = reader
+            .body
+            .iter()
+            .any(|i| matches!(&i.op, InstOp::Load { buf: b, guard, .. } if *b == buf && !guard.is_empty()));
         // A window over a padded image reads each element many times, and the image may get a border instead.
-        let windowed = !reader.reduced.is_empty()
-            && reader.body.iter().any(
-                |i| matches!(&i.op, InstOp::Load { buf: b, guard, .. } if *b == buf && !guard.is_empty()),
-            );
+        let windowed = !reader.reduced.is_empty() && is_guarded;
+        // Behind a guard data chooses the first element in the place of none, and there has to be one.
+        let chooses_of_none = producer
+            .body
+            .iter()
+            .any(|i| matches!(i.op, InstOp::Bind { extent, .. } if !loops.facts.proves(&Rel::le(1, extent))));
         if !fits
             || windowed
+            || is_guarded && chooses_of_none
             || Contraction::by_result(loops, reader).is_some()
             || repeats && loads(producer) > 0
             || scanned

@@ -6,6 +6,7 @@ use crate::axes::fresh;
 use crate::context::Cx;
 use litz_analysis::access::substitute;
 use litz_ir::Scalar;
+use litz_ir::kernel::Swizzle;
 use litz_ir::loops::{Axis, Buf, BufKind, InstOp, Loops, Nest, Stmt};
 use litz_ir::schedule::{Holds, Layout, Leaf, LoadOf, Local, LocalSpace, LoopKind, Part, Tree};
 use litz_ir::target::{Gpu, Level};
@@ -148,7 +149,11 @@ impl Staged {
         // Rows are those of the last dimension.
         let last = data.sizes.len().saturating_sub(1);
         let row = self.along.iter().position(|&dim| dim == last).map_or(1, |at| points[at]);
-        let is_regular = row * data.dtype.size() as i64 % i64::from(unit) == 0;
+        // No longer than those of the buffer.
+        let row = data.sizes.last().and_then(|size| size.as_int()).map_or(row, |size| row.min(size));
+        let size = data.dtype.size();
+        let swizzle = Swizzle { unit: unit / size as u32, row: row as u32, pairs };
+        let is_regular = swizzle.units(size).is_some();
         let layout = if is_regular { Layout::Swizzled { unit, pairs } } else { Layout::Dense };
         Tree::Local(Local { holds, space: LocalSpace::Shared, layout })
     }

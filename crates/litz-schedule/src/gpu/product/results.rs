@@ -71,8 +71,14 @@ impl Passing {
                 let is_beside = |side: &usize| stride(place, problem.sides[*side].var) == Stride::Unit;
                 let Some(side) = [1, 0].into_iter().find(is_beside) else { continue };
                 let index: Vec<Expr> = access.index.iter().map(|&at| here(at)).collect();
-                let staged = Staged::of(cx, access.buf, index, problem.sides)
-                    .filter(|_| of_warp[side] * size >= LEAST_BYTES);
+                // Where an axis is a part of a dimension, tiles that go past its end are in the next part.
+                let is_whole = |staged: &Staged, at: usize| {
+                    let rest = problem.sides[at].extent.modulo(tile.sides(problem.unit)[at]);
+                    staged.begins_at_zero(at) || cx.loops.facts.simplify(rest).is_zero()
+                };
+                let staged = Staged::of(cx, access.buf, index, problem.sides).filter(|staged| {
+                    of_warp[side] * size >= LEAST_BYTES && is_whole(staged, 0) && is_whole(staged, 1)
+                });
                 if let Some(staged) = staged
                     && let Some(vector) = staged.vector(cx, &facts)
                 {
