@@ -76,8 +76,8 @@ pub fn build_in_place(build: Build) -> anyhow::Result<PathBuf> {
     fs::create_dir_all(&package).with_context(|| format!("cannot make {}", package.display()))?;
     for entry in fs::read_dir(root().join(PACKAGE))? {
         let path = entry?.path();
-        if let (Some(name), true) = (path.file_name(), path.extension().is_some_and(|ending| ending == "py"))
-        {
+        // Modules, and the tables that they read.
+        if let (Some(name), true) = (path.file_name(), path.is_file()) {
             fs::copy(&path, package.join(name))?;
         }
     }
