@@ -2,7 +2,6 @@
 //!
 //! ```text
 //! random run SEED FIRST COUNT     try models
-//! random gpu SEED FIRST COUNT     try models, all for GPUs
 //! random show SEED NUMBER         print a model
 //! random dump SEED NUMBER FOLDER  write the texts of all its stages
 //! random grow SEED FIRST COUNT    compile models and say what they leave in the process
@@ -11,7 +10,7 @@
 //! random torch SEED FIRST COUNT PREFIX      compare with what it saved
 //! ```
 //!
-//! Before a model runs, `try N` is printed, afterwards `right N ELEMENTS OPEN`, `unsupported N WHY` or `wrong N WHY`.
+//! Behind `random gpu`, every model is for a GPU. Before a model runs, `try N` is printed, afterwards `right N ELEMENTS OPEN`, `unsupported N WHY` or `wrong N WHY`.
 
 use std::io::Write;
 use std::path::Path;
@@ -25,26 +24,28 @@ use litz_testing::torch::{self, Returned};
 use litz_testing::trial::{self, Pools, Verdict};
 
 const USAGE: &str =
-    "usage: random ((run | gpu | grow) SEED FIRST COUNT | show SEED NUMBER | shrink SEED NUMBER |
+    "usage: random [gpu] ((run | grow) SEED FIRST COUNT | show SEED NUMBER | shrink SEED NUMBER |
                dump SEED NUMBER FOLDER | export SEED FIRST COUNT PREFIX | torch SEED FIRST COUNT PREFIX)";
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
+    let mut words: Vec<String> = std::env::args().skip(1).collect();
+    let gpu = words.first().is_some_and(|word| word == "gpu");
+    words.drain(..usize::from(gpu));
+    let isas = if gpu { Vec::new() } else { devices::isas() };
     let numbers: Vec<u64> = words.iter().skip(1).map_while(|word| word.parse().ok()).collect();
     let others: Vec<&Path> = words.iter().skip(1 + numbers.len()).map(Path::new).collect();
     let done = match (words.first().map_or("", String::as_str), &numbers[..], &others[..]) {
-        ("run", &[seed, first, count], []) => run((seed, first, count), &devices::isas(), None),
-        ("gpu", &[seed, first, count], []) => run((seed, first, count), &[], None),
-        ("grow", &[seed, first, count], []) => grow(seed, first, count),
-        ("show", &[seed, number], []) => show(seed, number),
-        ("dump", &[seed, number], [folder]) => dump(seed, number, folder),
-        ("shrink", &[seed, number], []) => smaller(seed, number),
+        ("run", &[seed, first, count], []) => run((seed, first, count), &isas, None),
+        ("grow", &[seed, first, count], []) => grow((seed, first, count), &isas),
+        ("show", &[seed, number], []) => show(seed, number, &isas),
+        ("dump", &[seed, number], [folder]) => dump((seed, number), &isas, folder),
+        ("shrink", &[seed, number], []) => smaller(seed, number, &isas),
         ("export", &[seed, first, count], [prefix]) => {
-            torch::export(seed, first..first + count, prefix, &devices::isas()).map_err(std::io::Error::other)
+            torch::export(seed, first..first + count, prefix, &isas).map_err(std::io::Error::other)
         }
         ("torch", &[seed, first, count], [prefix]) => torch::returned(prefix)
             .map_err(std::io::Error::other)
-            .and_then(|returned| run((seed, first, count), &devices::isas(), Some(&returned))),
+            .and_then(|returned| run((seed, first, count), &isas, Some(&returned))),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::FAILURE;
@@ -61,14 +62,13 @@ fn main() -> ExitCode {
 
 /// Compiles models to objects, each twice, and prints what the process has interned and has in memory, after the first, after so many
 /// each time, and after the last.
-fn grow(seed: u64, first: u64, count: u64) -> std::io::Result<()> {
+fn grow((seed, first, count): (u64, u64, u64), isas: &[Isa]) -> std::io::Result<()> {
     const EACH: u64 = 50;
-    let isas = devices::isas();
     std::panic::set_hook(Box::new(|_| {}));
     let mut out = std::io::stdout();
     let mut again = 0;
     for done in 0..count {
-        let (model, target) = trial::numbered(seed, first + done, &isas);
+        let (model, target) = trial::numbered(seed, first + done, isas);
         // What cannot be compiled leaves something, too.
         let compile = || drop(trial::compile(&model, &target));
         compile();
@@ -129,20 +129,20 @@ fn one_line(text: &str) -> String {
     text.lines().collect::<Vec<_>>().join("; ").chars().take(400).collect()
 }
 
-fn show(seed: u64, number: u64) -> std::io::Result<()> {
-    let (model, target) = trial::numbered(seed, number, &devices::isas());
+fn show(seed: u64, number: u64, isas: &[Isa]) -> std::io::Result<()> {
+    let (model, target) = trial::numbered(seed, number, isas);
     write!(std::io::stdout(), "{}", trial::describe(&model, &target))
 }
 
-fn dump(seed: u64, number: u64, folder: &Path) -> std::io::Result<()> {
-    let (model, mut target) = trial::numbered(seed, number, &devices::isas());
+fn dump((seed, number): (u64, u64), isas: &[Isa], folder: &Path) -> std::io::Result<()> {
+    let (model, mut target) = trial::numbered(seed, number, isas);
     target.options.dump = Some(folder.to_owned());
     trial::compile(&model, &target).map_err(std::io::Error::other)
 }
 
-fn smaller(seed: u64, number: u64) -> std::io::Result<()> {
-    let (isas, mut pools) = (devices::isas(), Pools::default());
-    let (model, target) = trial::numbered(seed, number, &isas);
+fn smaller(seed: u64, number: u64, isas: &[Isa]) -> std::io::Result<()> {
+    let mut pools = Pools::default();
+    let (model, target) = trial::numbered(seed, number, isas);
     let mut why = String::new();
     let small = shrink::shrink(&model, &mut |model| match trial::run(model, &target, &mut pools) {
         Verdict::Wrong(what) => {
