@@ -208,12 +208,23 @@ impl Prover<'_> {
         shortest
     }
 
-    /// What a guard may be multiplied by so that one of its terms cancels one of `e`, and 1; nothing negative.
+    /// What a guard may be multiplied by so that one of its terms cancels one of `e`, or all that `e` has of an atom, and 1; nothing negative.
+    /// With rows `i < n` of `2*s - 1` elements, `i*(2*s - 1)` is cancelled by `2*s - 1` times the guard.
     fn multipliers(&self, e: Expr, guard: Expr) -> SmallVec<[Expr; 4]> {
         let mut found: SmallVec<[Expr; 4]> = smallvec![Expr::one()];
         for (a, b) in e.terms().flat_map(|a| guard.terms().map(move |b| (a, b))) {
             if let Some(by) = divide_term(a, b)
                 && !found.contains(&by)
+                && self.bounds(by).lo >= 0
+            {
+                found.push(by);
+            }
+        }
+        for (c, atom) in guard.terms().filter(|(_, monomial)| monomial.factors().len() == 1) {
+            let (coefficient, _) = e.linear_in(atom);
+            let is_sum = coefficient.terms().len() + usize::from(coefficient.constant() != 0) > 1;
+            if is_sum
+                && let Some(by) = divide_by_term(coefficient, (c, Expr::one()))
                 && self.bounds(by).lo >= 0
             {
                 found.push(by);

@@ -341,6 +341,21 @@ const ACCESSES: &[Access] = &[
         // The last column is one of the third step from behind.
         span: "n*p - 17",
     },
+    // Tiles of matrices of 2*s rows and 2*s - 1 columns, side by side.
+    Access {
+        sizes: &["s"],
+        guards: &[],
+        axes: &[
+            ("g", "3"),
+            ("io", "ceildiv(2*s, 16)"),
+            ("k", "ceildiv(2*s - 1, 16)"),
+            ("t", "128"),
+            ("e", "2"),
+        ],
+        conditions: &["8*e + 16*io + floordiv(t, 16) < 2*s", "16*k + mod(t, 16) < 2*s - 1"],
+        index: "16*e*s - 8*e + 4*g*s*s - 2*g*s + 32*io*s - 16*io + 16*k + 2*s*floordiv(t, 16) + t - 17*floordiv(t, 16)",
+        span: "12*s*s - 6*s",
+    },
 ];
 
 fn read(text: &str) -> Expr {
