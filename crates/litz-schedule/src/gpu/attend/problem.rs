@@ -179,10 +179,9 @@ fn task<'a>(cx: &'a Cx<'a>, gpu: &Gpu, member: &'a Member) -> Option<Task<'a>> {
     let is_long = |axis: &&Axis| !axis.extent.is_one();
     let mut along = own_axes(own, member).filter(is_long);
     let mut reduced = own.reduced.iter().filter(is_long);
-    let columns = |axis: &Axis| {
-        let count = axis.extent.as_int()?;
-        Some(Columns { axis: *axis, count, is_paired: false })
-    };
+    // Tiles have points.
+    let count = |axis: &Axis| axis.extent.as_int().filter(|&count| count > 0);
+    let columns = |axis: &Axis| Some(Columns { axis: *axis, count: count(axis)?, is_paired: false });
     let found = [along.next(), along.next(), reduced.next(), reduced.next()];
     let kind = match found {
         [None, None, None, None] => Kind::Row,
@@ -190,7 +189,7 @@ fn task<'a>(cx: &'a Cx<'a>, gpu: &Gpu, member: &'a Member) -> Option<Task<'a>> {
         [Some(axis), None, None, None] => Kind::Points(columns(axis)?),
         [Some(axis), None, Some(depth), None] => {
             let (operands, by) = product(cx, gpu, own, *axis)?;
-            depth.extent.as_int()?;
+            count(depth)?;
             Kind::Product { columns: columns(axis)?, depth: *depth, operands, by }
         }
         _ => return None,
