@@ -42,6 +42,7 @@ pub mod legality;
 pub mod online;
 pub mod parts;
 pub mod results;
+pub mod threads;
 pub mod together;
 pub mod uses;
 

@@ -1,14 +1,20 @@
 //! Chooses between registers and scratch memory for the local buffers and accumulators of a kernel, by their sizes.
 //!
 //! A single element is best kept in a register. Arrays that register tiles want in registers may be larger than these, or of a size that is
-//! known at run time alone: they live in scratch memory.
+//! known at run time alone: they live in scratch memory. Of that a thread of a GPU has little, and of a size that is known ahead: buffers that
+//! do not fit are no longer local, but lie in memory of the program as if several kernels used them.
 
 use litz_analysis::footprint::{Footprints, Program, simplest};
+use litz_analysis::threads::threads_within;
 use litz_ir::loops::{Buf, Loops, Nest, Stmt};
 use litz_ir::schedule::{Holds, KernelPlan, Layout, LocalSpace, Tree};
 use litz_ir::target::Target;
 use litz_sym::Expr;
 use std::collections::HashMap;
+
+/// Bytes of a buffer in scratch memory of a GPU's thread, at most. A driver keeps scratch memory for all threads that the units can run: a KiB
+/// for each of 2048 threads of 132 units is 264 MiB.
+const SCRATCH_BYTES: i64 = 1 << 10;
 
 /// Nests and buffers of a program by name.
 pub struct Names<'a> {
@@ -34,6 +40,8 @@ pub fn choose(plan: &mut KernelPlan, names: &Names<'_>, target: &Target) {
     let simple = simplest(plan, &names.loops.facts);
     let program = Program { loops: names.loops, nests: &names.nests, bufs: &names.bufs };
     let footprints = Footprints::new(program, &simple);
+    let mut threads = Vec::new();
+    threads_of_locals(&plan.body, &mut threads);
     let mut chosen = Vec::new();
     for (number, local) in footprints.locals().enumerate() {
         let is_buffer = !matches!(local.holds, Holds::Accumulator(_));
@@ -44,27 +52,67 @@ pub fn choose(plan: &mut KernelPlan, names: &Names<'_>, target: &Target) {
         };
         let elements = if is_open { footprints.elements(number).ok().flatten() } else { None };
         let extent = elements.map(|elements| elements.extent());
-        chosen.push(extent.map(|extent| match local.space {
-            LocalSpace::Register if is_held(extent, target) => LocalSpace::Register,
-            LocalSpace::Scratch if extent.is_one() => LocalSpace::Register,
-            LocalSpace::Register | LocalSpace::Scratch => LocalSpace::Scratch,
-            LocalSpace::Shared | LocalSpace::Cluster | LocalSpace::Global => local.space,
-        }));
-    }
-    let mut chosen = chosen.into_iter();
-    plan.body.iter_mut().for_each(|tree| {
-        tree.visit_mut(&mut |tree| {
-            if let Tree::Local(local) = tree
-                && let Some(space) = chosen.next().flatten()
-                && space != local.space
-            {
-                local.space = space;
-                if space == LocalSpace::Register {
-                    local.layout = Layout::Dense;
+        let place = extent.map_or(Place::In(local.space), |extent| match local.space {
+            LocalSpace::Register if is_held(extent, target) => Place::In(LocalSpace::Register),
+            LocalSpace::Scratch if extent.is_one() => Place::In(LocalSpace::Register),
+            LocalSpace::Register | LocalSpace::Scratch => match &local.holds {
+                Holds::Buffer(name) if !has_scratch(names, name, (extent, threads[number]), target) => {
+                    Place::Program
                 }
-            }
+                Holds::Buffer(_) | Holds::Copy { .. } | Holds::Result { .. } | Holds::Accumulator(_) => {
+                    Place::In(LocalSpace::Scratch)
+                }
+            },
+            LocalSpace::Shared | LocalSpace::Cluster | LocalSpace::Global => Place::In(local.space),
         });
+        chosen.push(place);
+    }
+    place(&mut plan.body, &mut chosen.into_iter());
+}
+
+/// Where a local buffer or an accumulator is to live.
+enum Place {
+    /// In this memory of the kernel.
+    In(LocalSpace),
+    /// In memory of the program.
+    Program,
+}
+
+/// Changes the declarations of a block in the order of the text.
+fn place(trees: &mut Vec<Tree>, chosen: &mut impl Iterator<Item = Place>) {
+    trees.retain_mut(|tree| {
+        if let Tree::Local(local) = tree {
+            match chosen.next() {
+                Some(Place::Program) => return false,
+                Some(Place::In(space)) if space != local.space => {
+                    local.space = space;
+                    if space == LocalSpace::Register {
+                        local.layout = Layout::Dense;
+                    }
+                }
+                Some(Place::In(_)) | None => {}
+            }
+        }
+        tree.blocks_mut().into_iter().for_each(|block| place(block, chosen));
+        true
     });
+}
+
+/// Of each memory that is declared, in the order of the text, over how many threads it is spread.
+fn threads_of_locals(trees: &[Tree], found: &mut Vec<i64>) {
+    let threads = trees.iter().map(threads_within).max().unwrap_or(1);
+    for tree in trees {
+        if matches!(tree, Tree::Local(_)) {
+            found.push(threads);
+        }
+        tree.blocks().into_iter().for_each(|block| threads_of_locals(block, found));
+    }
+}
+
+/// Whether so many threads have scratch memory for so many elements of a buffer.
+fn has_scratch(names: &Names<'_>, name: &str, (extent, threads): (Expr, i64), target: &Target) -> bool {
+    let size = names.bufs.get(name).map_or(1, |&buf| names.loops.bufs[buf].dtype.size() as i64);
+    target.cpu().is_some() || extent.as_int().is_some_and(|n| n * size <= SCRATCH_BYTES * threads)
 }
 
 /// Whether an array of so many elements, of any type, is one that registers hold.

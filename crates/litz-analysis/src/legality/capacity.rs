@@ -10,10 +10,11 @@ use super::means::accumulator_types;
 use super::{Around, Site, Verifier, Within};
 use crate::footprint::{Elements, Footprints, Program, simplest};
 use crate::inside::longest;
+use crate::threads::{threads_of, threads_within};
 use litz_ir::dtype::Dtype;
 use litz_ir::loops::{InstOp, Nest, Stmt};
 use litz_ir::schedule::{Holds, KernelPlan, Layout, Local, LocalSpace, LoopKind, Part, ScheduleStep, Tree};
-use litz_ir::target::{BlockNeeds, Gpu, Level, Target, Team};
+use litz_ir::target::{BlockNeeds, Gpu, Level, Target};
 
 /// Bytes of a row of an operand of a warpgroup's instruction, in each of which units change places in a way of their own, and the last of which
 /// longer rows are made of. (PTX ISA, `wgmma`: swizzling modes.)
@@ -64,7 +65,7 @@ impl Verifier<'_> {
             let ScheduleStep::Kernel(plan) = of_step else { continue };
             let locals = plan.locals();
             let is_said = plan.persistent.is_some() || plan.registers.is_some();
-            if is_said || locals.iter().any(|local| is_limited(local)) {
+            if is_said || locals.iter().any(|local| is_limited(local, &schedule.target)) {
                 self.capacities_of((program, &rows), plan, (step, first));
             }
             first += locals.len();
@@ -81,7 +82,12 @@ impl Verifier<'_> {
         let simple = simplest(plan, &program.loops.facts);
         let footprints = Footprints::new(program, &simple);
         let (mut shared, mut kept) = (Expr::zero(), Vec::new());
-        for (at, local) in plan.locals().into_iter().enumerate().filter(|(_, local)| is_limited(local)) {
+        for (at, local) in plan
+            .locals()
+            .into_iter()
+            .enumerate()
+            .filter(|(_, local)| is_limited(local, &self.schedule.target))
+        {
             let number = first + at;
             let site = Some(Site { step, within: Some(Within::Local(number)) });
             match footprints.elements(at) {
@@ -266,6 +272,17 @@ impl Verifier<'_> {
                 self.report.check(self.loops.facts.bounds(all).hi <= most, "wrong-space", message);
                 all
             }
+            LocalSpace::Scratch if self.schedule.target.cpu().is_none() => {
+                let threads = self.threads_of(number);
+                let element: usize = types.iter().map(|dtype| dtype.size()).sum();
+                let bytes = extent.as_int().map(|n| (n + threads - 1) / threads * element as i64);
+                let most = Gpu::SCRATCH_BYTES;
+                let message = format_args!(
+                    "`{name}`: expected {most} bytes for each of {threads} threads at most, found {extent} elements of {element}"
+                );
+                self.report.check(bytes.is_some_and(|bytes| bytes <= most), "wrong-space", message);
+                shared
+            }
             LocalSpace::Scratch | LocalSpace::Global => shared,
         }
     }
@@ -342,19 +359,6 @@ impl Verifier<'_> {
     }
 }
 
-/// Threads of a block that a tree needs, counted from its first.
-fn threads_within(tree: &Tree) -> i64 {
-    if let Tree::Loop { kind, axis, .. } = tree
-        && let Some(Team { level, from, each }) = kind.team()
-        && level != Level::Block
-    {
-        let count = longest(axis.extent).as_int().unwrap_or(1);
-        let units = count.saturating_mul(i64::from(each)).saturating_add(i64::from(from));
-        return units.saturating_mul(threads_of_level(level));
-    }
-    tree.blocks().into_iter().flatten().map(threads_within).max().unwrap_or(1)
-}
-
 /// Threads that come to a place in these loops: all of the level that is innermost around.
 fn threads_of_path(path: &[Around]) -> i64 {
     let levels = path.iter().filter_map(level_of).filter(|(team, _)| team.level != Level::Block);
@@ -364,20 +368,11 @@ fn threads_of_path(path: &[Around]) -> i64 {
     all.saturating_mul(innermost)
 }
 
-/// Threads that run an iteration of a loop.
-fn threads_of(team: Team) -> i64 {
-    threads_of_level(team.level).saturating_mul(i64::from(team.each))
-}
-
-fn threads_of_level(level: Level) -> i64 {
-    match level {
-        Level::Warpgroup => i64::from(Gpu::WARPGROUP),
-        Level::Warp => i64::from(Gpu::LANES),
-        Level::Grid | Level::Block | Level::Thread | Level::Lane => 1,
-    }
-}
-
 /// Whether there is less of such memory than a kernel may ask for.
-fn is_limited(local: &Local) -> bool {
-    matches!(local.space, LocalSpace::Register | LocalSpace::Shared | LocalSpace::Cluster)
+fn is_limited(local: &Local, target: &Target) -> bool {
+    match local.space {
+        LocalSpace::Register | LocalSpace::Shared | LocalSpace::Cluster => true,
+        LocalSpace::Scratch => target.cpu().is_none(),
+        LocalSpace::Global => false,
+    }
 }

@@ -209,6 +209,8 @@ impl Gpu {
     pub const BLOCKS: u32 = i32::MAX as u32;
     /// 32-bit registers of a thread, at most.
     pub const REGISTERS: u32 = 255;
+    /// Bytes of memory of its own that a thread has beside its registers, at most. (CUDA C++ Programming Guide, technical specifications.)
+    pub const SCRATCH_BYTES: i64 = 512 << 10;
 
     /// Bytes of shared memory that a block takes beyond what its threads share.
     pub const RESERVED_BYTES: i64 = 1 << 10;
