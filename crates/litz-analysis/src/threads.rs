@@ -12,7 +12,7 @@ pub fn threads_within(tree: &Tree) -> i64 {
     {
         let count = longest(axis.extent).as_int().unwrap_or(1);
         let units = count.saturating_mul(i64::from(each)).saturating_add(i64::from(from));
-        return units.saturating_mul(threads_of_level(level));
+        return units.saturating_mul(threads_of_level(level)).max(1);
     }
     tree.blocks().into_iter().flatten().map(threads_within).max().unwrap_or(1)
 }

@@ -180,7 +180,7 @@ impl Verifier<'_> {
         let is_register = local.space == LocalSpace::Register;
         let extent: Expr = elements.sizes(local).into_iter().product();
         let extent = extent.as_int().filter(|_| is_register)?;
-        let of_thread = (extent + self.threads_of(number) - 1) / self.threads_of(number).max(1);
+        let of_thread = (extent + self.threads_of(number) - 1) / self.threads_of(number);
         let bytes =
             self.types_of(local).into_iter().map(|dtype| of_thread.saturating_mul(dtype.size() as i64));
         Some(bytes.map(|bytes| (bytes + 3) / 4).sum())
@@ -307,7 +307,8 @@ impl Verifier<'_> {
         }
         let levels = self.levels_of_owner(number);
         let counts = levels.into_iter().map(|axis| longest(axis.extent).as_int().unwrap_or(1));
-        counts.fold(1, i64::saturating_mul)
+        // In a loop of none nothing is stored.
+        counts.fold(1, i64::saturating_mul).max(1)
     }
 
     /// How many buffers shared memory has: as many as a pipelined loop says that begins with copies to it.
