@@ -103,7 +103,7 @@ pub struct CompiledModel {
     restrided: Vec<Option<Layout>>,
     /// How many results the program has, new contents of inputs not among them.
     results: usize,
-    /// `empty(sizes, strides, dtype)` and `view(tensor, sizes, strides, offset)` of the library whose tensors are returned.
+    /// `empty(sizes, strides, dtype)`, `laid(tensor, sizes, strides)` and `view(tensor, sizes, strides, offset)` of the library whose tensors are returned.
     library: Library,
     exchanges: Exchanges,
     /// Whether there was a call since something was compiled.
@@ -113,12 +113,13 @@ pub struct CompiledModel {
 /// Makes tensors of one library.
 pub struct Library {
     empty: Py<PyAny>,
+    laid: Py<PyAny>,
     view: Py<PyAny>,
     dtypes: HashMap<&'static str, Py<PyAny>>,
 }
 
 impl Library {
-    /// By an object with `empty`, `view` and `dtypes`, a dictionary by the names that Litz has for element types.
+    /// By an object with `empty`, `laid`, `view` and `dtypes`, a dictionary by the names that Litz has for element types.
     pub fn of(object: &Bound<'_, PyAny>) -> PyResult<Library> {
         let dtypes = object.getattr("dtypes")?;
         let mut known = HashMap::new();
@@ -127,8 +128,8 @@ impl Library {
                 known.insert(dtype.name(), of.unbind());
             }
         }
-        let (empty, view) = (object.getattr("empty")?.unbind(), object.getattr("view")?.unbind());
-        Ok(Library { empty, view, dtypes: known })
+        let method = |name: &str| object.getattr(name).map(Bound::unbind);
+        Ok(Library { empty: method("empty")?, laid: method("laid")?, view: method("view")?, dtypes: known })
     }
 
     fn empty<'py>(
@@ -141,6 +142,17 @@ impl Library {
         let of = self.dtypes.get(dtype.name());
         let of = of.ok_or_else(|| PyTypeError::new_err(format!("the library has no {dtype}")))?;
         self.empty.bind(py).call1((tuple(py, sizes)?, tuple(py, strides)?, of.bind(py)))
+    }
+
+    /// A copy of a tensor that lies so; the tensor itself where elements that differ would share memory.
+    fn laid<'py>(
+        &self,
+        py: Python<'py>,
+        tensor: &Bound<'py, PyAny>,
+        sizes: &[usize],
+        strides: &[usize],
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.laid.bind(py).call1((tensor, tuple(py, sizes)?, tuple(py, strides)?))
     }
 }
 

@@ -2,6 +2,8 @@
 
 import numpy
 
+from .layouts import are_alike, are_distinct
+
 
 def _empty(sizes, strides, dtype):
     """An array of the given sizes, and strides in elements, at an address that is a multiple of 64 bytes."""
@@ -37,6 +39,13 @@ class NumPy:
     def number(value):
         """An array of one integer, without dimensions."""
         return numpy.array(value, numpy.int64)
+
+    @staticmethod
+    def laid(array, sizes, strides):
+        """A copy that lies so; the array itself where elements that differ would share memory."""
+        copy = _empty(sizes, strides, array.dtype)
+        copy[...] = array
+        return copy if are_distinct(sizes, strides) or are_alike(copy, array) else array
 
     @staticmethod
     def view(array, sizes, strides, offset):

@@ -3,6 +3,7 @@
 import torch
 from torch._C._dynamo import guards
 
+from .layouts import are_alike, are_distinct
 from .types import DTYPES
 
 
@@ -19,6 +20,12 @@ class Torch:
         return torch.tensor(value)
 
     @staticmethod
+    def laid(tensor, sizes, strides):
+        """A copy that lies so; the tensor itself where elements that differ would share memory."""
+        copy = Torch.empty(sizes, strides, tensor.dtype).copy_(tensor)
+        return copy if are_distinct(sizes, strides) or are_alike(copy, tensor) else tensor
+
+    @staticmethod
     def view(tensor, sizes, strides, offset, dtype=None):
         """A tensor that shares the memory of another, `offset` elements behind its first; with a `dtype` one of that type, `offset` bytes behind.
         Without an offset the other one, which nobody has seen yet, is given memory with these strides, but where elements that differ would share it.
@@ -30,8 +37,8 @@ class Torch:
             if any(size > 1 and own != stride for size, own, stride in zip(sizes, tensor.stride(), strides)):
                 if any(size > 1 and stride == 0 for size, stride in zip(sizes, strides)):
                     return tensor.detach()
-                laid = Torch.empty(sizes, strides, tensor.dtype).copy_(tensor)
-                if not _are_distinct(sizes, strides) and not _are_alike(laid, tensor):
+                laid = Torch.laid(tensor, sizes, strides)
+                if laid is tensor:
                     return tensor.detach()
                 # The tensor itself, of which others may be views.
                 tensor.set_(laid)
@@ -45,17 +52,3 @@ class Torch:
             tensor = tensor.as_strided((nbytes // tensor.itemsize,), (1,), 0).view(dtype)
         return tensor.as_strided(sizes, strides, offset).detach()
 
-
-def _are_alike(a, b) -> bool:
-    """Whether tensors of one size have the same elements; what is no number is the same as another such."""
-    return not (a.ne(b) & (a.eq(a) | b.eq(b))).any().item()
-
-
-def _are_distinct(sizes, strides) -> bool:
-    """Whether each stride steps over all that smaller strides reach, so that no elements share memory."""
-    reach = 0
-    for stride, size in sorted((stride, size) for size, stride in zip(sizes, strides) if size > 1):
-        if stride <= reach:
-            return False
-        reach += stride * (size - 1)
-    return True

@@ -1,5 +1,9 @@
 """Exported files of operators whose results are free, or have sizes that data decides, run without PyTorch's operators."""
 
+import subprocess
+import sys
+
+import numpy
 import pytest
 import torch
 from checks import Call
@@ -217,3 +221,31 @@ def test_images_of_bytes_and_sizes_that_are_known_late(mode):
     for sizes in ((9, 7), (3, 30), (8, 10), (40, 2)):
         x = torch.rand(1, 3, *sizes)
         torch.testing.assert_close(model(x)[0], resize(x, (8, 10), True), atol=1e-5, rtol=1e-5)
+
+
+# Runs a file on an array of this memory, in a process without PyTorch.
+ON_ARRAYS = """
+import sys, numpy, litz
+x = numpy.load(sys.argv[2]).transpose(0, 3, 1, 2)
+(y,) = litz.compile(sys.argv[1], options={"cache": None})(x)
+assert "torch" not in sys.modules
+numpy.save(sys.argv[3], y)
+print([stride // y.itemsize for stride in y.strides])
+"""
+
+
+@pytest.mark.parametrize("is_dynamic", [False, True])
+@pytest.mark.parametrize("f", [lambda x: x.flip(2), lambda x: torch.stack([x, -x], 4)[..., 1], lambda x: x.rot90(1, (2, 3))])
+def test_arrays_lie_as_pytorchs_tensors(f, is_dynamic, tmp_path):
+    x = spread(2, 3, 4, 5, dtype=torch.float32).contiguous(memory_format=torch.channels_last)
+    x[0, 0, 0, 0] = NAN
+    shapes = ({0: torch.export.Dim("n", min=1, max=8)},) if is_dynamic else None
+    program = torch.export.export(Call(f), (x,), dynamic_shapes=None if shapes is None else (shapes,))
+    torch.export.save(program, tmp_path / "f.pt2")
+    numpy.save(tmp_path / "x.npy", x.permute(0, 2, 3, 1).contiguous().numpy())
+    ran = subprocess.run(
+        [sys.executable, "-c", ON_ARRAYS, *(tmp_path / name for name in ("f.pt2", "x.npy", "y.npy"))], capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stderr
+    torch.testing.assert_close(torch.from_numpy(numpy.load(tmp_path / "y.npy")), f(x), rtol=0, atol=0, equal_nan=True)
+    assert ran.stdout.strip() == str(list(f(x).stride()))

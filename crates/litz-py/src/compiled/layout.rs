@@ -1,6 +1,5 @@
 //! Gives results the strides that the graph says, where the program lays them out otherwise.
 
-use litz_ir::Dtype;
 use litz_ir::graph::{Arg, Graph, Type};
 use litz_ir::program::{Output, Program};
 use litz_sym::{Expr, Rel};
@@ -10,13 +9,7 @@ use super::Library;
 use crate::errors::UnsupportedError;
 
 /// How a result is to lie that the program gives in another layout.
-pub(super) struct Layout {
-    dtype: Dtype,
-    order: Order,
-}
-
-/// Strides of a tensor.
-enum Order {
+pub(super) enum Layout {
     /// Sizes and strides that are known.
     Known(Vec<usize>, Vec<usize>),
     /// Without gaps, by these dimensions from the innermost outwards; sizes are those of the call.
@@ -50,31 +43,14 @@ pub(super) fn restrided(graph: &Graph, program: Option<&Program>, at: usize) -> 
         // Elements that share memory where the graph was traced have memory of their own here.
         return Ok(None);
     }
-    let known = known.map(|(sizes, strides)| Order::Known(sizes, strides));
-    match known.or_else(|| dense(&stated.sizes, &stated.strides, is_same).map(Order::Dense)) {
-        Some(order) => Ok(Some(Layout { dtype: stated.dtype, order })),
+    let known = known.map(|(sizes, strides)| Layout::Known(sizes, strides));
+    match known.or_else(|| dense(&stated.sizes, &stated.strides, is_same).map(Layout::Dense)) {
+        Some(layout) => Ok(Some(layout)),
         None => {
             let name = &graph.values[*value].name;
             Err(UnsupportedError::new_err(format!("%{name}: expected {stated}, found {ty}")))
         }
     }
-}
-
-/// Whether each stride steps over all that smaller strides reach, so that no elements share memory.
-fn are_distinct(sizes: &[usize], strides: &[usize]) -> bool {
-    let mut steps: Vec<(usize, usize)> = strides
-        .iter()
-        .zip(sizes)
-        .filter(|(_, size)| **size > 1)
-        .map(|(&stride, &size)| (stride, size))
-        .collect();
-    steps.sort_unstable();
-    let mut reach = 0_usize;
-    steps.into_iter().all(|(stride, size)| {
-        let steps_over = stride > reach;
-        reach = reach.saturating_add(stride.saturating_mul(size - 1));
-        steps_over
-    })
 }
 
 /// The dimensions of a tensor without gaps from the innermost outwards, those of one element last; None where it is not known to be such.
@@ -99,33 +75,17 @@ impl Layout {
         value: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = value.py();
-        let tensor = match &self.order {
-            Order::Known(sizes, strides) => library.empty(py, self.dtype, sizes, strides)?,
-            Order::Dense(order) => {
+        match self {
+            Layout::Known(sizes, strides) => library.laid(py, value, sizes, strides),
+            Layout::Dense(order) => {
                 let sizes: Vec<usize> = value.getattr("shape")?.extract()?;
                 let (mut strides, mut next) = (vec![1; sizes.len()], 1);
                 for &dim in order {
                     strides[dim] = next;
                     next *= sizes[dim].max(1);
                 }
-                library.empty(py, self.dtype, &sizes, &strides)?
+                library.laid(py, value, &sizes, &strides)
             }
-        };
-        tensor.call_method1("copy_", (value,))?;
-        let is_whole = match &self.order {
-            Order::Known(sizes, strides) => are_distinct(sizes, strides) || are_alike(&tensor, value)?,
-            Order::Dense(_) => true,
-        };
-        // Tracing may say of the result of a foreign operator what its memory is not.
-        Ok(if is_whole { tensor } else { value.clone() })
+        }
     }
-}
-
-/// Whether tensors of one size have the same elements; what is no number is the same as another such.
-fn are_alike(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let is_number =
-        |tensor: &Bound<'_, PyAny>| Ok::<_, PyErr>(tensor.call_method1("eq", (tensor,))?.unbind());
-    let is_either = is_number(a)?.bind(a.py()).call_method1("logical_or", (is_number(b)?,))?;
-    let differs = a.call_method1("ne", (b,))?.call_method1("logical_and", (is_either,))?;
-    Ok(!differs.call_method0("any")?.call_method0("item")?.extract::<bool>()?)
 }
