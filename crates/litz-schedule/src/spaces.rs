@@ -112,7 +112,8 @@ fn threads_of_locals(trees: &[Tree], found: &mut Vec<i64>) {
 /// Whether so many threads have scratch memory for so many elements of a buffer.
 fn has_scratch(names: &Names<'_>, name: &str, (extent, threads): (Expr, i64), target: &Target) -> bool {
     let size = names.bufs.get(name).map_or(1, |&buf| names.loops.bufs[buf].dtype.size() as i64);
-    target.cpu().is_some() || extent.as_int().is_some_and(|n| n * size <= SCRATCH_BYTES * threads)
+    target.cpu().is_some()
+        || extent.as_int().is_some_and(|n| n.saturating_mul(size) <= SCRATCH_BYTES.saturating_mul(threads))
 }
 
 /// Whether an array of so many elements, of any type, is one that registers hold.

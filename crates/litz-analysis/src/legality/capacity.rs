@@ -180,7 +180,7 @@ impl Verifier<'_> {
         let is_register = local.space == LocalSpace::Register;
         let extent: Expr = elements.sizes(local).into_iter().product();
         let extent = extent.as_int().filter(|_| is_register)?;
-        let of_thread = (extent + self.threads_of(number) - 1) / self.threads_of(number);
+        let of_thread = self.of_thread(number, extent);
         let bytes =
             self.types_of(local).into_iter().map(|dtype| of_thread.saturating_mul(dtype.size() as i64));
         Some(bytes.map(|bytes| (bytes + 3) / 4).sum())
@@ -275,7 +275,8 @@ impl Verifier<'_> {
             LocalSpace::Scratch if self.schedule.target.cpu().is_none() => {
                 let threads = self.threads_of(number);
                 let element: usize = types.iter().map(|dtype| dtype.size()).sum();
-                let bytes = extent.as_int().map(|n| (n + threads - 1) / threads * element as i64);
+                let of_thread = extent.as_int().map(|n| self.of_thread(number, n));
+                let bytes = of_thread.map(|n| n.saturating_mul(element as i64));
                 let most = Gpu::SCRATCH_BYTES;
                 let message = format_args!(
                     "`{name}`: expected {most} bytes for each of {threads} threads at most, found {extent} elements of {element}"
@@ -298,6 +299,12 @@ impl Verifier<'_> {
                 stmt.into_iter().flat_map(Stmt::nests).flat_map(accumulator_types).collect()
             }
         }
+    }
+
+    /// Elements that a thread has of private memory of so many.
+    fn of_thread(&self, number: usize, elements: i64) -> i64 {
+        let threads = self.threads_of(number);
+        elements.saturating_add(threads - 1) / threads
     }
 
     /// How many threads the elements of private memory are spread over: what the first that stores to it runs in.

@@ -227,7 +227,7 @@ impl Staged {
 }
 
 /// `name`, or where a buffer or a statement has it, one like it that none has.
-fn name_beside(loops: &Loops, name: &str) -> String {
+pub fn name_beside(loops: &Loops, name: &str) -> String {
     let is_taken = |name: Sym| {
         loops.bufs.iter().any(|(_, data)| data.name == name.name())
             || loops.stmts.iter().any(|stmt| stmt.name() == name.name())

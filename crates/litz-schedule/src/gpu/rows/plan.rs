@@ -1,10 +1,11 @@
 //! Writes the kernel of rows: memory for what is kept of a row, its loads, and the members one after another.
 
 use super::team::{KEPT, RowCopy, Team, WARPS, is_of_runs, place_in_row, spread};
-use crate::axes::{fresh, variable};
+use crate::axes::variable;
 use crate::context::Cx;
 use crate::cost::size;
 use crate::cut::nested;
+use crate::gpu::stage::name_beside;
 use crate::group::{Group, Member, beside_axes, shared_axes};
 use crate::nest;
 use litz_analysis::access::substitute;
@@ -130,11 +131,7 @@ fn at_once(team: &Team) -> LoopKind {
 
 /// The name of a copy.
 fn name_of(cx: &Cx<'_>, copy: &RowCopy) -> String {
-    let is_taken = |name: Sym| {
-        cx.loops.bufs.values().any(|data| data.name == name.name())
-            || cx.loops.stmts.iter().any(|stmt| stmt.name() == name.name())
-    };
-    fresh(&format!("{}_row", cx.loops.bufs[copy.buf].name), is_taken).name().to_owned()
+    name_beside(cx.loops, &format!("{}_row", cx.loops.bufs[copy.buf].name))
 }
 
 /// The copy of an element that a thread comes to, or of a value of the row.
