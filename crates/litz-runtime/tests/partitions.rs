@@ -91,6 +91,7 @@ const BLOCKS: &str = "program @p on ref:0 {
   return y: f32[4]
 }";
 
+/// PT-1: two partitions that can be captured, and one that cannot, with the reasons.
 #[test]
 fn blocks_around_an_operator_of_the_host_are_captured() {
     let program = program(BLOCKS);
@@ -108,6 +109,7 @@ fn blocks_around_an_operator_of_the_host_are_captured() {
     assert_eq!(ends[5], program.steps.len());
 }
 
+/// PT-2: of each partition exactly what it is given, gives and frees.
 #[test]
 fn what_a_partition_is_given_gives_and_frees() {
     let program = program(BLOCKS);
@@ -156,6 +158,7 @@ fn undefined(program: &Program, partitions: &[Partition]) -> Option<String> {
     returned.into_iter().find(|slot| !there.contains(slot)).map(|slot| program.slots[slot].name.clone())
 }
 
+/// PT-2: partitions that returned what the program returns would leave others without it.
 #[test]
 fn signatures_are_of_partitions_not_of_the_whole_program() {
     let program = program(BLOCKS);
@@ -312,6 +315,7 @@ fn expected(x: &[f32]) -> Vec<f32> {
     x.iter().map(|x| 8.0 * x * x + x + 1.0).collect()
 }
 
+/// PT-1: the numbers are those of one device.
 #[test]
 fn blocks_around_an_operator_of_the_host_have_the_numbers_of_one_device() {
     for captures in [true, false] {
@@ -338,6 +342,7 @@ fn with_late_size(between: &str) -> String {
     text.replace("  size u0 = n\n", between).replace("  sym u0 in [0, 4]\n", "")
 }
 
+/// PT-4: one enter and one exit for each call.
 #[test]
 fn one_device_is_entered_once_for_all_that_is_on_it() {
     // What is between is on the same device, and not captured: a copy within it.
@@ -351,6 +356,7 @@ fn one_device_is_entered_once_for_all_that_is_on_it() {
     assert_eq!(counts[1].take(), [0; 5]);
 }
 
+/// PT-4: two regions on one device.
 #[test]
 fn a_step_on_another_device_ends_the_sharing() {
     let between = "  record event 0\n  wait event 0 on ref:1\n  copy a -> b on ref:1\n";
@@ -363,6 +369,7 @@ fn a_step_on_another_device_ends_the_sharing() {
     assert_eq!(counts[1].take(), [1, 1, 0, 0, 0]);
 }
 
+/// PT-4: none is captured, and one is.
 #[test]
 fn what_is_not_captured_shares_nothing_and_what_is_alone_is_entered_to_be_captured() {
     // The device captures nothing: programs see no difference, and nobody asks it to be entered.
@@ -392,6 +399,7 @@ fn chain() -> String {
     ASSERTED.replace("  launch @double(x, a)\n  size u0 = n\n  launch @double(a, y)\n", &steps)
 }
 
+/// PT-5: recorded once for a thousand calls.
 #[test]
 fn a_capture_is_replayed_with_the_addresses_of_each_call() {
     let (executable, counts) = executable(&chain(), true);

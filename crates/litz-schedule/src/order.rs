@@ -432,6 +432,7 @@ mod tests {
         Items { captured, ..graph(nodes) }
     }
 
+    /// PT-3: two runs instead of four.
     #[test]
     fn what_is_captured_stands_together_where_nothing_is_against_it() {
         // Those that are captured come last: what the last one makes stays, which raises the peak the less.
@@ -440,6 +441,7 @@ mod tests {
         assert_eq!(best(&alternating(&[(8, &[]), (8, &[0]), (8, &[1]), (8, &[2])])), [0, 1, 2, 3]);
     }
 
+    /// PT-3: no move where the peak grows by a tenth.
     #[test]
     fn what_costs_a_tenth_of_the_peak_stays_where_it_is() {
         // A large buffer that shrinks to a small one, and another that is there before that where all is together.

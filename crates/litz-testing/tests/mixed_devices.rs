@@ -59,6 +59,7 @@ fn count(realized: &Realized, is_wanted: impl Fn(&ProgramStep) -> bool) -> usize
     realized.program.steps.iter().filter(|step| is_wanted(step)).count()
 }
 
+/// PT-1, from the graph on.
 #[test]
 fn a_block_an_operator_of_the_cpu_and_a_block_have_the_numbers_of_one_device() {
     let graph = "graph @g on ref:0 {
@@ -114,6 +115,7 @@ fn close(found: &[Vec<f32>], expected: &[Vec<f32>]) {
     assert!(pairs.clone().count() == 128 && pairs.into_iter().all(|(a, b)| (a - b).abs() <= 1e-5 * b.abs()));
 }
 
+/// PT-6: nothing fuses across streams.
 #[test]
 fn streams_on_data_of_their_own_have_the_kernels_of_each_alone_and_wait_for_nothing() {
     let apart = realized(&STREAMS.replace("CROSS", "b"));
@@ -124,6 +126,7 @@ fn streams_on_data_of_their_own_have_the_kernels_of_each_alone_and_wait_for_noth
     close(&numbers(&apart, &inputs()), &expected(1));
 }
 
+/// PT-6: a wait where a buffer crosses.
 #[test]
 fn a_buffer_that_crosses_streams_is_waited_for_and_its_memory_is_its_own() {
     let crossing = realized(&STREAMS.replace("CROSS", "a"));
@@ -154,6 +157,7 @@ fn a_program_without_a_wait_between_streams_is_refused() {
     assert_eq!(diags.iter().map(|diag| diag.slug).collect::<Vec<_>>(), ["unordered"]);
 }
 
+/// PT-7: a number, one launch, no copy.
 #[test]
 fn a_number_of_the_cpu_is_given_to_a_kernel_by_value() {
     let graph = "graph @g on ref:0 {
