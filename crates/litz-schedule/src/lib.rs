@@ -44,7 +44,7 @@ use litz_ir::schedule::{
     Holds, KernelPlan, Layout, Local, LocalSpace, Part, Reuse, Schedule, ScheduleStep, Tree,
 };
 use litz_ir::target::Target;
-use litz_sym::{Facts, Sym};
+use litz_sym::Sym;
 use nests::Nests;
 use reuse::Pair;
 use spaces::Names;
@@ -166,7 +166,7 @@ pub fn schedule_as(loops: &Loops, request: &Request<'_>) -> Outcome {
 /// Adds to a plan what its loops and leaves imply: loops end where their leaves do, accumulators are declared and
 /// initialized, and leaves that may come to points past the end of an axis are masked.
 pub fn finish(plan: &mut KernelPlan, loops: &Loops) {
-    finish_with(plan, &Nests::of(loops, 0..loops.stmts.len()), &loops.facts);
+    finish_with(plan, &Nests::of(loops, 0..loops.stmts.len()), loops);
 }
 
 /// Moves what registers of the target do not hold to scratch memory, and what is a single element to registers.
@@ -174,10 +174,10 @@ pub fn choose_spaces(plan: &mut KernelPlan, loops: &Loops, target: &Target) {
     spaces::choose(plan, &Names::of(loops), target);
 }
 
-fn finish_with(plan: &mut KernelPlan, nests: &Nests<'_>, facts: &Facts) {
-    remainders::end_loops(plan, nests, facts);
+fn finish_with(plan: &mut KernelPlan, nests: &Nests<'_>, loops: &Loops) {
+    remainders::end_loops(plan, nests, &loops.facts);
     accumulators::place(plan, nests);
-    remainders::mask(plan, nests, facts);
+    remainders::mask(plan, nests, loops);
 }
 
 /// What runs in one step, and how.
@@ -210,9 +210,9 @@ fn plan(cx: &Cx<'_>, draft: &Draft, names: &Names<'_>) -> Item {
     }
     let nests = Nests::of(loops, draft.stmts());
     match is_whole {
-        true => remainders::mask(&mut kernel, &nests, &loops.facts),
+        true => remainders::mask(&mut kernel, &nests, loops),
         false => {
-            finish_with(&mut kernel, &nests, &loops.facts);
+            finish_with(&mut kernel, &nests, loops);
             spaces::choose(&mut kernel, names, target);
         }
     }

@@ -1,9 +1,12 @@
 //! Decides how a loop whose extent does not divide its axis handles the remainder: the loop ends early, a second body runs the
 //! remainder, or leaves are masked.
 
+use std::collections::HashMap;
+
 use crate::nests::Nests;
+use litz_analysis::apart::is_inside_by_digits;
 use litz_analysis::inside::{enter, is_inside, longest, undivided};
-use litz_ir::loops::Axis;
+use litz_ir::loops::{Axis, BufData, Loops};
 use litz_ir::schedule::{KernelPlan, Leaf, LoopKind, Part, Tree};
 use litz_sym::{Expr, Facts, Rel, Sym};
 
@@ -257,39 +260,68 @@ fn leaves_along<'t>(
 }
 
 /// Masks the leaves of a finished plan that may come to points past the end of an axis.
-pub fn mask(plan: &mut KernelPlan, nests: &Nests<'_>, facts: &Facts) {
-    let mut facts = facts.clone();
+pub fn mask(plan: &mut KernelPlan, nests: &Nests<'_>, loops: &Loops) {
+    let mut facts = loops.facts.clone();
     plan.grid.iter().for_each(|axis| enter(&mut facts, *axis));
-    let mut loops = plan.grid.clone();
-    plan.body.iter_mut().for_each(|tree| mask_in(tree, nests, &mut loops, &facts));
+    let mut around = plan.grid.clone();
+    let copied = copied_buffers(plan, loops);
+    plan.body.iter_mut().for_each(|tree| mask_in(tree, (nests, &copied), &mut around, &facts));
 }
 
-fn mask_in(tree: &mut Tree, nests: &Nests<'_>, loops: &mut Vec<Axis>, facts: &Facts) {
+/// The buffers that the copies of a kernel are made of, by the names of the copies.
+fn copied_buffers<'a>(plan: &KernelPlan, loops: &'a Loops) -> HashMap<String, &'a BufData> {
+    let locals = plan.locals();
+    let copies: HashMap<&str, &str> =
+        locals.iter().filter_map(|local| Some((local.copied()?, local.name()))).collect();
+    if copies.is_empty() {
+        return HashMap::new();
+    }
+    let named =
+        loops.bufs.iter().filter_map(|(_, data)| Some(((*copies.get(&*data.name)?).to_owned(), data)));
+    named.collect()
+}
+
+fn mask_in(
+    tree: &mut Tree,
+    known: (&Nests<'_>, &HashMap<String, &BufData>),
+    loops: &mut Vec<Axis>,
+    facts: &Facts,
+) {
+    let (nests, copied) = known;
     match tree {
         Tree::Local(_) => {}
         Tree::Leaf(leaf) => {
-            let Some(nest) = nests.get(leaf) else { return };
-            let is_inside = |&(own, value): &(Sym, Expr)| {
-                nest.all_axes().find(|axis| axis.var == own).is_none_or(|axis| {
-                    let is_loop =
-                        |around: &Axis| value == Expr::sym(around.var) && around.extent == axis.extent;
-                    loops.iter().any(is_loop) || is_inside(value, axis.extent, facts)
-                })
+            let is_point = |value: Expr, extent: Expr| {
+                let is_loop = |around: &Axis| value == Expr::sym(around.var) && around.extent == extent;
+                loops.iter().any(is_loop) || is_inside(value, extent, facts)
             };
-            leaf.masked |= !leaf.bind.iter().all(is_inside);
+            let is_inside = match (nests.get(leaf), copied.get(&leaf.nest)) {
+                (Some(nest), _) => leaf.bind.iter().all(|&(own, value)| {
+                    let axis = nest.all_axes().find(|axis| axis.var == own);
+                    axis.is_none_or(|axis| is_point(value, axis.extent))
+                }),
+                // The digits of a row may be spread over the dimensions of what it is copied from.
+                (None, Some(original)) => {
+                    leaf.bind.iter().zip(&original.sizes).all(|(&(_, value), &size)| {
+                        is_point(value, size) || is_inside_by_digits(value, size, facts)
+                    })
+                }
+                (None, None) => return,
+            };
+            leaf.masked |= !is_inside;
         }
         Tree::Loop { axis, body, .. } => {
             let mut facts = facts.clone();
             enter(&mut facts, *axis);
             loops.push(*axis);
-            body.iter_mut().for_each(|tree| mask_in(tree, nests, loops, &facts));
+            body.iter_mut().for_each(|tree| mask_in(tree, known, loops, &facts));
             loops.pop();
         }
         Tree::If { cond, then, other } => {
             for (body, cond) in [(then, *cond), (other, cond.negate())] {
                 let mut facts = facts.clone();
                 if facts.assume(cond) {
-                    body.iter_mut().for_each(|tree| mask_in(tree, nests, loops, &facts));
+                    body.iter_mut().for_each(|tree| mask_in(tree, known, loops, &facts));
                 }
             }
         }

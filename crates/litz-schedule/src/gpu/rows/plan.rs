@@ -140,15 +140,7 @@ fn copied(cx: &Cx<'_>, copy: &RowCopy, values: &[(Sym, Expr)], walk: Option<&Wal
     let bound = |at: Expr| substitute(at.replace(place_in_row(), place), values);
     let dims = copy.index.iter().enumerate();
     let bind: Vec<(Sym, Expr)> = dims.map(|(dim, &at)| (Sym::new(&format!("d{dim}")), bound(at))).collect();
-    // Digits of a row whose sizes nobody knows may not be known to be below their end.
-    let sizes = &cx.loops.bufs[copy.buf].sizes;
-    let is_digit = |(at, size): (&(Sym, Expr), &Expr)| {
-        size.as_int().is_some()
-            && !at.1.is_polynomial()
-            && !at.1.syms().iter().all(|sym| !cx.loops.facts.is_symbol_declared(*sym))
-    };
-    let has_digits = bind.iter().zip(sizes).any(is_digit);
-    let (nest, masked) = (name_of(cx, copy), has_digits || walk.is_some_and(|walk| !walk.is_whole));
+    let (nest, masked) = (name_of(cx, copy), walk.is_some_and(|walk| !walk.is_whole));
     Tree::Leaf(Leaf { nest, part: Part::Whole, bind, masked, block: None, by: None })
 }
 

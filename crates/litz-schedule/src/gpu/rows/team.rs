@@ -11,10 +11,11 @@ use crate::group::{Group, Member};
 use crate::join::own_axes;
 use crate::nest;
 use litz_analysis::access::{Stride, accesses, bound_places, stride, substitute};
+use litz_analysis::apart::is_inside_by_digits;
 use litz_ir::loops::{Axis, Buf, BufKind, InstOp, Nest, Stmt};
 use litz_ir::schedule::LocalSpace;
 use litz_ir::target::{Gpu, Level, Target};
-use litz_sym::{Expr, Sym};
+use litz_sym::{Expr, Rel, Sym};
 
 /// Elements of a row that a warp takes, at most: 32 for each lane.
 const WARP_ROW: i64 = 1024;
@@ -257,6 +258,9 @@ fn read(cx: &Cx<'_>, group: &Group, buf: Buf) -> Option<Read> {
     let rows: Vec<Axis> = readers.clone().filter_map(|member| spread(cx, member)).collect();
     let row = *rows.first()?;
     let is_along = index.iter().any(|at| at.has_sym(place_in_row()));
+    if !is_within(cx, group, buf, &index, row) {
+        return None;
+    }
     let is_repeated = made_by.is_some() || rows.len() > 1 || !is_along;
     let is_reduced = readers.into_iter().any(|member| nest(cx.loops, member.stmt).reduces());
     let has_elements = !is_along || row.extent.as_int().is_some_and(|extent| extent > 0);
@@ -297,6 +301,17 @@ fn index_in_rows(cx: &Cx<'_>, group: &Group, buf: Buf) -> Option<Vec<Expr>> {
     let along: Vec<Expr> = index.iter().filter(|at| at.has_sym(place_in_row())).copied().collect();
     let is_plain = along.is_empty() || along == [Expr::sym(place_in_row())];
     (is_plain && index.iter().all(|at| at.syms().into_iter().all(is_known))).then_some(index)
+}
+
+/// Whether an index of a buffer is known to be an element of it at every place of a row. A copy has an element for each, and nobody may know
+/// that of the digits of rows that are windows of an image.
+fn is_within(cx: &Cx<'_>, group: &Group, buf: Buf, index: &[Expr], row: Axis) -> bool {
+    let mut facts = group.facts(&cx.loops.facts);
+    facts.declare_index(place_in_row(), row.extent);
+    let is_known = |at: Expr, size: Expr| {
+        facts.holds(&Rel::le(Expr::zero(), at)) && is_inside_by_digits(at, size, &facts)
+    };
+    index.iter().zip(&cx.loops.bufs[buf].sizes).all(|(&at, &size)| is_known(at, size))
 }
 
 /// Elements of a buffer that are stored at each row. None where that is known at run time alone.
