@@ -122,14 +122,20 @@ impl Contraction {
     /// neighbours in the result, if there are any. None where data chooses elements of an operand, since these differ
     /// from row to row.
     pub fn by_result(loops: &Loops, nest: &Nest) -> Option<Columns> {
-        let both = Contraction::of(loops, nest)?;
+        Contraction::all_by_result(loops, nest).into_iter().next()
+    }
+
+    /// As [`Contraction::by_result`], with either operand on the right and each of its axes as the column: those whose neighbours are neighbours in
+    /// the result come first.
+    pub fn all_by_result(loops: &Loops, nest: &Nest) -> Vec<Columns> {
+        let Some(both) = Contraction::of(loops, nest) else { return Vec::new() };
         let is_chosen = |at: usize| {
             nest.body
                 .iter()
                 .any(|inst| matches!(inst.op, InstOp::Bind { sym, .. } if mentions(nest, at, sym)))
         };
         if is_chosen(both[0].lhs) || is_chosen(both[0].rhs) {
-            return None;
+            return Vec::new();
         }
         let is_guarded =
             |at: usize| matches!(&nest.body[at].op, InstOp::Load { guard, .. } if !guard.is_empty());
@@ -139,17 +145,17 @@ impl Contraction {
         };
         // A guarded operand is a padded image: it stays on the left. Of N, the axis with the smallest steps in the result
         // becomes the column.
-        let mut best: Option<(bool, Columns)> = None;
+        let mut all = Vec::new();
         for contraction in both.into_iter().filter(|contraction| !is_guarded(contraction.rhs)) {
-            for &column in &contraction.n {
-                let is_unit = is_unit(&column);
-                if best.as_ref().is_none_or(|best| is_unit && !best.0) {
-                    let contraction = contraction.clone();
-                    best = Some((is_unit, Columns { contraction, column, grouped: None }));
-                }
-            }
+            let columns = contraction.n.iter().map(|&column| Columns {
+                contraction: contraction.clone(),
+                column,
+                grouped: None,
+            });
+            all.extend(columns);
         }
-        best.map(|best| best.1)
+        all.sort_by_key(|columns| !is_unit(&columns.column));
+        all
     }
 
     /// The contraction that a nest is, with columns that are contiguous in the right operand in aligned runs of `width`, or

@@ -74,8 +74,8 @@ struct Division {
     exists: Option<Rel>,
     /// What a block adds up to is stored side by side, blocks outermost.
     is_of_rows: bool,
-    /// Terms that do not exist are products of zeros, which are loaded in their place.
-    is_product: bool,
+    /// The column of a product. Terms that do not exist are products of zeros, which are loaded in their place.
+    column: Option<Sym>,
 }
 
 /// The nests that replace the reduction at position `at`, when splitting it pays.
@@ -170,7 +170,11 @@ fn divide_product(loops: &Loops, nest: &Nest, product: &Product) -> Option<Divis
         (count > 1 && suits).then(|| (product.time(count), count, found))
     };
     let best = (2..=product.most_slabs()).filter_map(slabs).min_by_key(|slabs| (slabs.0, slabs.1))?;
-    (best.0 < product.time(1) / 10 * 9).then_some(Division { is_of_rows: true, is_product: true, ..best.2 })
+    (best.0 < product.time(1) / 10 * 9).then_some(Division {
+        is_of_rows: true,
+        column: Some(product.column.var),
+        ..best.2
+    })
 }
 
 /// The reduced axes, those with the largest steps first.
@@ -197,7 +201,8 @@ fn cut(
             blocks.push(axis);
             continue;
         }
-        let granule = granule(axis.var);
+        // A single block has no remainder.
+        let granule = if wanted / count > 1 { granule(axis.var) } else { 1 };
         let granules = (extent + granule - 1) / granule;
         let length = granule * block_length(axis.extent.ceildiv(granule), granules, wanted / count);
         let [outer, inner] = ["o", "i"]
@@ -215,7 +220,7 @@ fn cut(
             value,
             exists,
             is_of_rows: false,
-            is_product: false,
+            column: None,
         });
     }
     None
@@ -286,10 +291,11 @@ fn split_values(
     for &i in reduces {
         let InstOp::Reduce(op, value) = nest.body[i].op else { continue };
         let ty = nest.body[i].ty;
-        let axes = match division.is_of_rows {
+        let mut axes = match division.is_of_rows {
             true => [&*division.blocks, &*nest.axes].concat(),
             false => [&*nest.axes, &*division.blocks].concat(),
         };
+        axes.sort_by_key(|axis| division.column == Some(axis.var));
         let buf = add_buf(loops, names, nest, "partial", ty, &axes);
         let index = element(&axes);
         let value = masked(&mut partial.body, division, value, op, ty);
@@ -401,7 +407,7 @@ fn partial_nest(loops: &Loops, nest: &Nest, division: &Division, names: &mut Nam
 
 /// `value` at points that exist, the identity of `op` elsewhere.
 fn masked(body: &mut Vec<Inst>, division: &Division, value: Val, op: ReduceOp, ty: Dtype) -> Val {
-    let Some(exists) = division.exists.filter(|_| !division.is_product) else { return value };
+    let Some(exists) = division.exists.filter(|_| division.column.is_none()) else { return value };
     let exists = push(body, InstOp::Cond(exists), Dtype::Bool);
     let identity = push(body, InstOp::Const(op.identity(ty)), ty);
     push(body, InstOp::Op(ScalarOp::Select, vec![exists, value, identity]), ty)

@@ -3,7 +3,7 @@
 //! A result of fewer tiles than a GPU has units leaves units idle. With slabs each tile is summed several times, a part of the sum at a
 //! time, by units of their own. Larger tiles read less of the operands, too, of which slabs leave enough.
 
-use litz_analysis::Contraction;
+use litz_analysis::contraction::{Columns, Contraction};
 use litz_ir::loops::{Axis, InstOp, Loops, Nest};
 use litz_ir::target::Gpu;
 use litz_sym::{Expr, Sym};
@@ -30,6 +30,8 @@ const LAUNCH: i64 = 2000;
 /// With these numbers 128 by 768 results of 3072 terms are split, and neither 1024 by 768 of 3072 nor 32 by 4096 of 4096, as is
 /// fastest on an H100.
 pub struct Product {
+    /// The axis whose neighbours are neighbours in the sums of a slab.
+    pub column: Axis,
     rows: i64,
     columns: i64,
     /// Points that both operands have.
@@ -47,7 +49,11 @@ pub struct Product {
 impl Product {
     /// That of a nest, if tiles of its result are summed.
     pub fn of(loops: &Loops, nest: &Nest, gpu: &Gpu) -> Option<Product> {
-        let Contraction { lhs, rhs, m, n, is_plain } = Contraction::by_result(loops, nest)?.contraction;
+        let all = Contraction::all_by_result(loops, nest);
+        let is_enough = |of: &Columns| loops.facts.size_hint(of.column.extent) >= LEAST_COLUMNS;
+        let columns = all.iter().find(|of| is_enough(of)).or(all.first())?;
+        let column = columns.column;
+        let Contraction { lhs, rhs, ref m, ref n, is_plain } = columns.contraction;
         let points = |axes: &[Axis]| {
             axes.iter().map(|a| loops.facts.size_hint(a.extent).max(1)).fold(1, i64::saturating_mul)
         };
@@ -56,8 +62,9 @@ impl Product {
         let sums = nest.body.iter().find(|inst| inst.op.is_reduction())?.ty;
         let by = left.filter(|_| left == right).and_then(|dtype| gpu.of_warp(dtype, sums).next());
         let bytes = left.into_iter().chain(right).map(|dtype| dtype.size() as i64).max()?;
-        let (rows, columns) = (points(&m), points(&n));
+        let (rows, columns) = (points(m), points(n));
         let product = Product {
+            column,
             rows,
             columns,
             others: points(&nest.axes) / (rows * columns),

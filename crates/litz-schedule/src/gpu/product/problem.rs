@@ -100,22 +100,29 @@ pub struct Problem<'a> {
     pub gathered: Option<&'a Nest>,
 }
 
-/// Which load of a nest is which operand, if it is a contraction that tiles suit.
+/// Which load of a nest is which operand, if it is a contraction that tiles suit: with columns that are neighbours in the result, if these
+/// are enough.
 pub fn columns_of(cx: &Cx<'_>, nest: &Nest) -> Option<Columns> {
     let Target::Gpu(gpu) = cx.target else { return None };
-    let columns = Contraction::by_result(cx.loops, &without_ends(cx.loops, nest))?;
-    let Contraction { m, n, .. } = &columns.contraction;
     let facts = &cx.loops.facts;
+    if nest.all_axes().any(|axis| axis.extent.is_zero()) {
+        return None;
+    }
     let largest = |axes: &[Axis]| axes.iter().map(|axis| size(facts, axis.extent)).max().unwrap_or(0);
-    let [rows, count, terms] = [points(facts, m), largest(n), points(facts, &nest.reduced)];
-    let is_whole = |axis: &Axis| !axis.extent.is_zero();
-    let suits = match unit_of(cx.loops, nest, &columns, gpu) {
-        Unit::Warp(_) | Unit::Warpgroup(_) => {
-            rows >= LEAST_ROWS && count >= LEAST_OF_INSTRUCTION && terms >= LEAST_OF_INSTRUCTION
-        }
-        Unit::Threads => [largest(m), count, terms].iter().all(|&points| points >= LEAST_OF_THREADS),
+    let terms = points(facts, &nest.reduced);
+    let suits = |columns: &Columns| {
+        let Contraction { m, n, is_plain, .. } = &columns.contraction;
+        let (rows, count) = (points(facts, m), largest(n));
+        let is_enough = match unit_of(cx.loops, nest, columns, gpu) {
+            Unit::Warp(_) | Unit::Warpgroup(_) => {
+                rows >= LEAST_ROWS && count >= LEAST_OF_INSTRUCTION && terms >= LEAST_OF_INSTRUCTION
+            }
+            Unit::Threads => [largest(m), count, terms].iter().all(|&points| points >= LEAST_OF_THREADS),
+        };
+        *is_plain && is_enough
     };
-    (columns.contraction.is_plain && suits && nest.all_axes().all(is_whole)).then_some(columns)
+    let all = Contraction::all_by_result(cx.loops, &without_ends(cx.loops, nest));
+    all.into_iter().find(suits)
 }
 
 /// The nest without guards at the ends of buffers. Who sums a slab of a contraction, the last of which may go past the end of the sum, copies
