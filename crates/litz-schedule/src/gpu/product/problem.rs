@@ -171,21 +171,28 @@ impl<'a> Problem<'a> {
         let columns = &all.first()?.1;
         let name = |name: &str| beside_axes(loops, group, name);
         let Apart { axes, values } = Apart::of(cx, group)?;
-        // The axes of the nest that a shared axis counts.
-        let counts = |axis: &Axis, own: &[Axis]| {
+        // Whether a shared axis counts one of these of a member's nest.
+        let counts = |member: &Member, axis: &Axis, own: &[Axis]| {
             own.iter().any(|own| {
-                let value = first.bind.iter().find(|bind| bind.0 == own.var).map(|bind| bind.1);
+                let value = member.bind.iter().find(|bind| bind.0 == own.var).map(|bind| bind.1);
                 value.is_some_and(|value| substitute(value, &values).has_sym(axis.var))
             })
         };
-        let Contraction { m, n, lhs, rhs, .. } = &columns.contraction;
-        let is_side = |axis: &&Axis, own: &[Axis], other: &[Axis]| counts(axis, own) && !counts(axis, other);
+        let is_row = |member: &Member, Contraction { m, n, .. }: &Contraction, axis: &Axis| {
+            counts(member, axis, m) && !counts(member, axis, n)
+        };
+        let is_column = |member: &Member, Contraction { m, n, .. }: &Contraction, axis: &Axis| {
+            counts(member, axis, n) && !counts(member, axis, m)
+        };
+        let Contraction { lhs, rhs, .. } = &columns.contraction;
         let column = axes
             .iter()
-            .filter(|axis| is_side(axis, n, m))
-            .max_by_key(|axis| (counts(axis, &[columns.column]), size(facts, axis.extent)))?;
-        let row =
-            axes.iter().filter(|axis| is_side(axis, m, n)).max_by_key(|axis| size(facts, axis.extent))?;
+            .filter(|axis| is_column(first, &columns.contraction, axis))
+            .max_by_key(|axis| (counts(first, axis, &[columns.column]), size(facts, axis.extent)))?;
+        let row = axes
+            .iter()
+            .filter(|axis| is_row(first, &columns.contraction, axis))
+            .max_by_key(|axis| size(facts, axis.extent))?;
         let others = axes.iter().filter(|axis| ![row.var, column.var].contains(&axis.var)).copied().collect();
         let (depth, sum, reduced) = sum_of(cx, head, [*lhs, *rhs], &name)?;
         let unit = unit_of(loops, head, columns, gpu);
@@ -200,6 +207,8 @@ impl<'a> Problem<'a> {
             let values = head.reduced.iter().zip(&own.reduced);
             let is_alike = own.reduced.len() == head.reduced.len()
                 && values.clone().all(|(a, b)| a.extent == b.extent)
+                && is_row(member, &of.contraction, row)
+                && is_column(member, &of.contraction, column)
                 && unit_of(loops, own, of, gpu) == unit;
             let value = |axis: &Axis| reduced.iter().find(|value| value.0 == axis.var).map(|value| value.1);
             let reduced = values.filter_map(|(of_first, axis)| Some((axis.var, value(of_first)?))).collect();
