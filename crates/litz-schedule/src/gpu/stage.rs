@@ -201,8 +201,9 @@ impl Staged {
         let inner = usize::from(data.strides[self.along[1]].is_one());
         let groups = points[inner] / vector;
         let all = points[1 - inner] * groups;
-        // Each thread copies as much as the others.
-        let threads = (1..=threads.min(all)).rev().find(|count| all % count == 0).unwrap_or(1);
+        // Each thread copies as much as the others, of whole rows at once or a part of one: how others take the elements nobody proves.
+        let suits = |&count: &i64| all % count == 0 && (count % groups == 0 || groups % count == 0);
+        let threads = (1..=threads.min(all)).rev().find(suits).unwrap_or(1);
         let turns = all / threads;
         let turn = if turns == 1 { Expr::zero() } else { Expr::sym(e) };
         let number = Expr::sym(t) + turn * threads;
