@@ -7,7 +7,7 @@
 use super::super::passed_on;
 use crate::context::Cx;
 use crate::cost::{ceil_div, size};
-use crate::group::{Group, Member};
+use crate::group::{Group, Member, beside_axes, shared_axes};
 use crate::join::own_axes;
 use crate::nest;
 use litz_analysis::access::{Stride, accesses, bound_places, stride, substitute};
@@ -15,7 +15,7 @@ use litz_analysis::apart::is_inside_by_digits;
 use litz_ir::loops::{Axis, Buf, BufKind, InstOp, Nest, Stmt};
 use litz_ir::schedule::LocalSpace;
 use litz_ir::target::{Gpu, Level, Target};
-use litz_sym::{Expr, Rel, Sym};
+use litz_sym::{Expr, Facts, Rel, Sym};
 
 /// Elements of a row that a warp takes, at most: 32 for each lane.
 const WARP_ROW: i64 = 1024;
@@ -308,10 +308,31 @@ fn index_in_rows(cx: &Cx<'_>, group: &Group, buf: Buf) -> Option<Vec<Expr>> {
 fn is_within(cx: &Cx<'_>, group: &Group, buf: Buf, index: &[Expr], row: Axis) -> bool {
     let mut facts = group.facts(&cx.loops.facts);
     facts.declare_index(place_in_row(), row.extent);
+    let has_digits = index.iter().any(|at| !at.is_polynomial());
+    let values = if has_digits { rows_of_warps(cx, group, &mut facts) } else { Vec::new() };
     let is_known = |at: Expr, size: Expr| {
+        let at = substitute(at, &values);
         facts.holds(&Rel::le(Expr::zero(), at)) && is_inside_by_digits(at, size, &facts)
     };
     index.iter().zip(&cx.loops.bufs[buf].sizes).all(|(&at, &size)| is_known(at, size))
+}
+
+/// The axes of a group in terms of what a kernel of warps, each with a row, counts: as [`super::plan::plan`] has them, of which `facts` know then.
+fn rows_of_warps(cx: &Cx<'_>, group: &Group, facts: &mut Facts) -> Vec<(Sym, Expr)> {
+    let name = |name: &str| beside_axes(cx.loops, group, name);
+    let shared = shared_axes(cx.loops, group, &group.facts(&cx.loops.facts), &|i| name(&format!("g{i}")));
+    let mut values: Vec<(Sym, Expr)> = shared.iter().flat_map(|merged| merged.parts.clone()).collect();
+    shared.iter().for_each(|merged| facts.declare_index(merged.axis.var, merged.axis.extent));
+    if let Some(Axis { var, extent }) = shared.last().map(|merged| merged.axis) {
+        let [block, warp] = ["block", "warp"].map(name);
+        let number = Expr::sym(block) * WARPS + Expr::sym(warp);
+        facts.declare_index(block, extent.ceildiv(WARPS));
+        facts.declare_index(warp, Expr::int(WARPS));
+        if facts.assume(Rel::lt(number, extent)) {
+            values.iter_mut().for_each(|(_, value)| *value = value.replace(var, number));
+        }
+    }
+    values
 }
 
 /// Elements of a buffer that are stored at each row. None where that is known at run time alone.
