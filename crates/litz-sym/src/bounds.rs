@@ -15,6 +15,7 @@ use crate::build::{
     content, divide, divide_by_term, floor_divide, floor_modulo, gcd, multiply_add_exactly, scales_exactly,
     without_common_factor,
 };
+use crate::digits;
 use crate::expr::{Expr, Kind, Sym};
 use crate::facts::Facts;
 
@@ -84,7 +85,7 @@ impl Range {
         (self.lo == self.hi).then_some(self.lo)
     }
 
-    fn add(self, other: Range) -> Range {
+    pub(crate) fn add(self, other: Range) -> Range {
         let lo = if self.lo == i64::MIN || other.lo == i64::MIN {
             i64::MIN
         } else {
@@ -98,7 +99,7 @@ impl Range {
         Range { lo, hi }
     }
 
-    fn multiply(self, other: Range) -> Range {
+    pub(crate) fn multiply(self, other: Range) -> Range {
         self.corners(other, |a, b| {
             let infinite = |value: i64| value == i64::MIN || value == i64::MAX;
             match (a, b) {
@@ -174,12 +175,16 @@ impl Range {
 
 impl Expr {
     /// A range that holds every value, if each symbol may have any value of its own range: interval arithmetic, exact
-    /// where no symbol occurs twice.
+    /// where no symbol occurs twice, but for digits of it in a sum.
     pub fn range(self, of: &dyn Fn(Sym) -> Range) -> Range {
         match self.kind() {
             Kind::Int(value) => Range::exactly(value),
             Kind::Sym(sym) => of(sym),
-            Kind::Add(list) => list.iter().fold(Range::exactly(0), |sum, item| sum.add(item.range(of))),
+            Kind::Add(list) => {
+                let of_terms = list.iter().fold(Range::exactly(0), |sum, item| sum.add(item.range(of)));
+                let of_digits = if self.is_polynomial() { None } else { digits::range_of(self, of) };
+                of_digits.map_or(of_terms, |of_digits| of_terms.intersect(of_digits))
+            }
             Kind::Mul(list) => {
                 list.iter().fold(Range::exactly(1), |product, item| product.multiply(item.range(of)))
             }

@@ -3,6 +3,10 @@
 //! In `6144*i - 300672*floordiv(i, 49) - 5376*mod(i, 7)` the symbol, its quotient and its remainder vary together, which
 //! bounds of single terms do not see. With `i == 49*q + 7*d + r` it is a sum of symbols that vary on their own. Divisors
 //! that divide each other are the places of one number; quotients of `i + 18` are of that number's digits too.
+//!
+//! Where ranges of digits are enough, [`range_of`] needs no such symbols: threads have what the digits of their numbers say.
+
+use smallvec::SmallVec;
 
 use crate::bounds::Range;
 use crate::build::floor_divide;
@@ -128,4 +132,82 @@ fn divided(e: Expr, found: &mut Vec<Divided>) {
             }
         }
     }
+}
+
+/// Some digits of a symbol, as a term of a sum has them: `mod(floordiv(v, 4), 8)` has those from place 4 up to place 32.
+#[derive(Clone, Copy)]
+struct Digits {
+    sym: Sym,
+    /// What the term is multiplied by.
+    times: i64,
+    /// The lowest place, for which the term has 1.
+    from: i64,
+    /// The first place above. None where it has all.
+    to: Option<i64>,
+}
+
+impl Digits {
+    /// Those that a term has. None of what is no quotient or remainder of a symbol alone.
+    fn of(times: i64, term: Expr) -> Option<Digits> {
+        let divided = |e: Expr| match (e.as_sym(), e.as_floordiv()) {
+            (Some(sym), _) => Some((sym, 1)),
+            (None, Some((inner, by))) => Some((inner.as_sym()?, by.as_int().filter(|&by| by > 0)?)),
+            (None, None) => None,
+        };
+        match term.kind() {
+            Kind::Mod(inner, by) => {
+                let (sym, from) = divided(inner)?;
+                let by = by.as_int().filter(|&by| by > 0)?;
+                Some(Digits { sym, times, from, to: Some(from.checked_mul(by)?) })
+            }
+            _ => divided(term).map(|(sym, from)| Digits { sym, times, from, to: None }),
+        }
+    }
+
+    /// What a digit at a place is multiplied by.
+    fn at(&self, place: i64) -> Option<i64> {
+        let has = self.from <= place && self.to.is_none_or(|to| place < to);
+        if has { self.times.checked_mul(place / self.from) } else { Some(0) }
+    }
+}
+
+/// The range of a sum in which symbols are divided, with the digits of each bounded together: none of `48*l - 44*mod(l, 4)` with `l` in 32,
+/// which is `192*floordiv(l, 4) + 4*mod(l, 4)`, is below 0 or above 1356. None where no symbol has digits in several terms.
+pub(crate) fn range_of(sum: Expr, of: &dyn Fn(Sym) -> Range) -> Option<Range> {
+    let (mut digits, mut rest) = (SmallVec::<[Digits; 8]>::new(), Range::exactly(sum.constant()));
+    for (times, term) in sum.terms() {
+        match Digits::of(times, term) {
+            Some(found) => digits.push(found),
+            None => rest = rest.add(term.range(of).multiply(Range::exactly(times))),
+        }
+    }
+    digits.sort_unstable_by_key(|term| term.sym);
+    let is_shared =
+        |of_sym: &[Digits]| of_sym.len() > 1 && of_sym.iter().any(|term| term.from > 1 || term.to.is_some());
+    if !digits.chunk_by(|a, b| a.sym == b.sym).any(is_shared) {
+        return None;
+    }
+    let of_syms = digits.chunk_by(|a, b| a.sym == b.sym).map(|of_sym| range_of_places(of_sym, of));
+    of_syms.into_iter().try_fold(rest, |all, own| Some(all.add(own?)))
+}
+
+/// The range of terms of one symbol. None where it may be below 0, or where one place does not divide the next.
+fn range_of_places(terms: &[Digits], of: &dyn Fn(Sym) -> Range) -> Option<Range> {
+    let range = of(terms[0].sym);
+    let mut places: SmallVec<[i64; 8]> =
+        terms.iter().flat_map(|term| [Some(term.from), term.to]).flatten().collect();
+    places.push(1);
+    places.sort_unstable();
+    places.dedup();
+    if range.lo < 0 || range.is_empty() || places.windows(2).any(|pair| pair[1] % pair[0] != 0) {
+        return None;
+    }
+    let mut all = Range::exactly(0);
+    for (at, &place) in places.iter().enumerate() {
+        let most = if range.hi == i64::MAX { i64::MAX } else { range.hi / place };
+        let most = places.get(at + 1).map_or(most, |next| most.min(next / place - 1));
+        let times = terms.iter().try_fold(0_i64, |sum, term| sum.checked_add(term.at(place)?))?;
+        all = all.add(Range::new(0, most).multiply(Range::exactly(times)));
+    }
+    Some(all)
 }

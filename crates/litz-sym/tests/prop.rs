@@ -69,6 +69,21 @@ fn index_tree() -> impl Strategy<Value = Tree> {
     })
 }
 
+/// Some digits of a symbol, in powers of two, times a number.
+fn digits(name: &'static str) -> impl Strategy<Value = Tree> {
+    let place = || prop::sample::select(vec![1i64, 2, 4, 8, 16]);
+    (place(), prop::option::of(prop::sample::select(vec![2i64, 4])), -40i64..40).prop_map(
+        move |(from, count, times)| {
+            let above = binary("floordiv", Tree::Sym(name), Tree::Int(from));
+            let those = match count {
+                Some(count) => binary("mod", above, Tree::Int(count)),
+                None => above,
+            };
+            binary("*", Tree::Int(times), those)
+        },
+    )
+}
+
 fn binary(operator: &'static str, a: Tree, b: Tree) -> Tree {
     Tree::Binary(operator, Box::new(a), Box::new(b))
 }
@@ -211,6 +226,26 @@ proptest! {
     #[test]
     fn index_expressions_keep_their_value(tree in index_tree()) {
         check(&tree)?;
+    }
+
+    /// Digits of symbols are bounded together: where all places divide the extent, no number of a range of one symbol is missing.
+    #[test]
+    fn sums_of_digits_have_the_range_of_their_values(
+        i in prop::collection::vec(digits("i"), 1..4),
+        k in prop::collection::vec(digits("k"), 0..3),
+        extents in prop::collection::vec(prop_oneof![0i64..100, Just(63), Just(127)], 2),
+        added in -50i64..50,
+    ) {
+        let sum = i.iter().chain(&k).map(build).sum::<Expr>() + added;
+        let extent = |sym: Sym| extents[usize::from(sym.name() == "k")];
+        let range = sum.range(&|sym| Range::new(0, extent(sym)));
+        let value = |i: i64, k: i64| sum.eval(&|sym| Some(if sym.name() == "k" { k } else { i }));
+        let values = (0..=extents[0]).flat_map(|i| (0..=extents[1]).map(move |k| (i, k)));
+        let values: Vec<i64> = values.filter_map(|(i, k)| value(i, k)).collect();
+        prop_assert!(values.iter().all(|&value| range.contains(value)), "{} in {}", sum, range);
+        let is_whole = extents.iter().all(|extent| (extent + 1) % 64 == 0);
+        let hull = values.into_iter().map(Range::exactly).reduce(Range::hull);
+        prop_assert!(!is_whole || hull == Some(range), "{} in {}, not {:?}", sum, range, hull);
     }
 
     #[test]
