@@ -4,12 +4,12 @@
 //! do not prove, guards may, which the kernel then names and each launch checks. What neither proves is checked while the
 //! kernel runs, as indices that come from data are: a failure ends the call.
 //!
-//! Realization ends with it, by what is known of the program. A backend that spreads accesses over threads lists it again behind that.
+//! Realization ends with it, by what is known of the program. What spreads accesses over threads does it again.
 
 use super::Pass;
 use litz_ir::kernel::{Act, Kernel, Mem, MemorySpace, Op, Stmt, Val};
 use litz_ir::target::Target;
-use litz_ir::verify::reach::{Escape, escapes};
+use litz_ir::verify::reach::{Escape, escapes_of};
 use litz_ir::{Diag, Dtype, Scalar, ScalarOp};
 use litz_sym::{Expr, Facts, Rel, Sym};
 
@@ -25,18 +25,23 @@ fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
 
 /// Makes the kernel one of which the verifier knows that it stays inside of its memory; `facts` are those of the program.
 pub fn check(kernel: &mut Kernel, facts: &Facts) {
-    let found = escapes(kernel);
+    let found = escapes_of(kernel, has_addresses);
     if found.is_empty() {
         return;
     }
     let before = kernel.facts.clone();
     take_guards(kernel, facts);
-    let escapes = if kernel.facts == before { found } else { escapes(kernel) };
+    let escapes = if kernel.facts == before { found } else { escapes_of(kernel, has_addresses) };
     if escapes.is_empty() {
         return;
     }
     let body = std::mem::take(&mut kernel.body);
     kernel.body = Checker { kernel, escapes }.block(body);
+}
+
+/// Whether a memory has addresses that accesses may miss. Registers have none, and the verifier says what is wrong with them.
+fn has_addresses(space: MemorySpace) -> bool {
+    !matches!(space, MemorySpace::Register | MemorySpace::Own)
 }
 
 /// Lets the kernel rest on what the program knows of its sizes besides their ranges.
@@ -81,10 +86,9 @@ impl Checker<'_> {
         out
     }
 
-    /// Checks the coordinates of an access that may be outside. Registers have no addresses, and the verifier says what
-    /// is wrong with them.
+    /// Checks the coordinates of an access that may be outside.
     fn check(&mut self, mem: Mem, index: &mut [Expr], guard: &mut Vec<Rel>, out: &mut Vec<Stmt>) {
-        if matches!(self.kernel.mems[mem].space, MemorySpace::Register | MemorySpace::Own) {
+        if !has_addresses(self.kernel.mems[mem].space) {
             return;
         }
         let happens = guard.clone();

@@ -16,7 +16,8 @@
 //!
 //! An operand that lies in rows of 16 bytes in shared memory is loaded by all lanes together. Of any other one each lane computes its own
 //! elements, whatever that takes: guards, memory that others see, values that are computed first. Operands are loaded ahead of the written-out loops that
-//! repeat them: those of `n` rows and `m` columns of instructions once each, not `n*m` times.
+//! repeat them: those of `n` rows and `m` columns of instructions once each, not `n*m` times. Of a kernel with products, accesses that nobody
+//! proves to be inside are checked once more.
 //!
 //! The instruction of a warpgroup reads its right operand in shared memory itself, and its left one where that lies in such rows. It goes on in the
 //! background, so that `wait products` stands behind those of a loop.
@@ -28,7 +29,7 @@
 mod operand;
 mod own;
 
-use super::Pass;
+use super::{Pass, checked};
 use litz_ir::kernel::{
     Act, Fragment, FragmentProduct, Kernel, KernelLoopKind, Loop, Mem, MemData, MemorySpace, Op, Operand,
     Part, Stmt, Sync, Val, position, visit,
@@ -55,8 +56,17 @@ fn run(kernel: &mut Kernel, target: &Target) -> Result<(), Diag> {
     let body = std::mem::take(&mut kernel.body);
     let around = Around { facts: facts.clone(), level: Level::Block };
     let names = Names::of(kernel, &body);
-    kernel.body = Products { kernel, gpu, names }.block(body, &around)?;
-    own::spread(kernel, facts)
+    let mut products = Products { kernel, gpu, names, count: 0 };
+    let body = products.block(body, &around)?;
+    let has_products = products.count > 0;
+    kernel.body = body;
+    own::spread(kernel, facts)?;
+    // What lanes load they load elsewhere than the loops of an instruction said.
+    if has_products {
+        let facts = kernel.facts.clone();
+        checked::check(kernel, &facts);
+    }
+    Ok(())
 }
 
 /// The symbols by which fragments say where the elements of a thread are, until these are spread: the lane of a warp or thread of a warpgroup,
@@ -84,6 +94,8 @@ struct Products<'a> {
     kernel: &'a mut Kernel,
     gpu: &'a Gpu,
     names: Names,
+    /// How many were made so far.
+    count: usize,
 }
 
 /// Variables that nothing else in a kernel has. No two of the loops that are made are inside of each other.
@@ -269,6 +281,7 @@ impl Products<'_> {
     /// The loads of both operands, and the instructions.
     fn product(&mut self, nest: Nest, around: &Around) -> Result<Vec<Stmt>, Diag> {
         let Nest { repeated, points, body } = nest;
+        self.count += 1;
         let misfit = |this: &Self, why: &str| {
             this.refused("no-instruction", format_args!("loop {}: {why}", points[0].var))
         };

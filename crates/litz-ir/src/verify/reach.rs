@@ -47,8 +47,13 @@ impl fmt::Display for Escape {
 
 /// The accesses of a kernel that are not known to stay inside of the memories it declares.
 pub fn escapes(kernel: &Kernel) -> Vec<Escape> {
+    escapes_of(kernel, |_| true)
+}
+
+/// As [`escapes`], of the memories in some spaces alone.
+pub fn escapes_of(kernel: &Kernel, is_asked: fn(MemorySpace) -> bool) -> Vec<Escape> {
     let outside = Some(kernel.facts.clone());
-    let mut walk = Walk { kernel, outside, scopes: Vec::new(), escapes: Vec::new() };
+    let mut walk = Walk { kernel, is_asked, outside, scopes: Vec::new(), escapes: Vec::new() };
     kernel.grid.iter().for_each(|&axis| walk.enter_axis(axis));
     walk.block(&kernel.body);
     walk.escapes
@@ -90,6 +95,8 @@ impl Says {
 
 struct Walk<'a> {
     kernel: &'a Kernel,
+    /// Whether accesses of memories in a space are looked at.
+    is_asked: fn(MemorySpace) -> bool,
     /// What is known around all scopes.
     outside: Option<Facts>,
     /// Outermost first.
@@ -272,7 +279,7 @@ impl Walk<'_> {
     }
 
     fn access(&mut self, mem: Mem, index: &[Expr], guard: &[Rel]) {
-        let Some(data) = self.kernel.mems.get(mem) else { return };
+        let Some(data) = self.kernel.mems.get(mem).filter(|data| (self.is_asked)(data.space)) else { return };
         for (dim, (&index, &extent)) in index.iter().zip(&data.sizes).enumerate() {
             if !self.is_inside(index, extent, guard) {
                 let (mem, guard) = (data.name.clone(), guard.to_vec());

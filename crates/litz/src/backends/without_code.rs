@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use litz_backend::{Backend, BackendError};
-use litz_codegen::passes::{Pass, checked, fragments};
+use litz_codegen::passes::{Pass, fragments};
 use litz_ir::Diag;
 use litz_ir::kernel::Kernel;
 use litz_ir::target::Target;
@@ -28,7 +28,7 @@ impl Backend for WithoutCode {
     fn passes(&self) -> &[Pass] {
         match self.0 {
             Target::Cpu(_) => &[],
-            Target::Gpu(_) => &[fragments::PASS, checked::PASS],
+            Target::Gpu(_) => &[fragments::PASS],
         }
     }
 
