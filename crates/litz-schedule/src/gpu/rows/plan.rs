@@ -1,7 +1,6 @@
 //! Writes the kernel of rows: memory for what is kept of a row, its loads, and the members one after another.
 
 use super::team::{KEPT, RowCopy, Team, WARPS, is_of_runs, place_in_row, spread};
-use crate::axes::variable;
 use crate::context::Cx;
 use crate::cost::size;
 use crate::cut::nested;
@@ -30,13 +29,14 @@ pub fn plan(cx: &Cx<'_>, group: &Group, team: &Team) -> KernelPlan {
         Tree::Local(Local { holds, space, layout })
     });
     let mut body: Vec<Tree> = declared.collect();
+    // Loops that follow each other are called alike: what is proved of some is known of others like them.
+    let names = ["t", "c", "v"].map(name);
     body.extend(team.copies.iter().map(|copy| {
         let holds =
             Holds::Copy { name: name_of(cx, copy), of: cx.loops.bufs[copy.buf].name.clone(), reader: None };
         Tree::Local(Local { holds, space: copy.space, layout: Layout::Dense })
     }));
-    for (at, copy) in team.copies.iter().enumerate().filter(|(_, copy)| copy.made_by.is_none()) {
-        let names = ["load_t", "load_c", "load_v"].map(|what| format!("{what}{at}"));
+    for copy in team.copies.iter().filter(|copy| copy.made_by.is_none()) {
         let walk = copy.row.map(|row| Walk::of(cx, team, row, names));
         let leaf = copied(cx, copy, &values, walk.as_ref());
         body.push(match walk {
@@ -44,7 +44,8 @@ pub fn plan(cx: &Cx<'_>, group: &Group, team: &Team) -> KernelPlan {
             None => leaf,
         });
     }
-    body.extend(group.members.iter().flat_map(|member| of_member(cx, member, &values, team)));
+    let members = group.members.iter();
+    body.extend(members.flat_map(|member| of_member(cx, (group, member), (&values, names), team)));
     if team.level == Level::Lane {
         let row = grid.pop();
         let (inside, width) =
@@ -81,8 +82,7 @@ struct Walk {
 
 impl Walk {
     /// The walk of a team along a row, in loops that are named so.
-    fn of(cx: &Cx<'_>, team: &Team, row: Axis, names: [String; 3]) -> Walk {
-        let [thread, turn, element] = names.map(|name| variable(cx.loops, &name));
+    fn of(cx: &Cx<'_>, team: &Team, row: Axis, [thread, turn, element]: [Sym; 3]) -> Walk {
         let Team { width, vector, .. } = *team;
         let at_once = width * vector;
         let one_turn = row.extent.as_int().filter(|extent| *extent <= at_once);
@@ -145,7 +145,12 @@ fn copied(cx: &Cx<'_>, copy: &RowCopy, values: &[(Sym, Expr)], walk: Option<&Wal
 }
 
 /// What the threads of a row do of a member.
-fn of_member(cx: &Cx<'_>, member: &Member, values: &[(Sym, Expr)], team: &Team) -> Vec<Tree> {
+fn of_member(
+    cx: &Cx<'_>,
+    (group, member): (&Group, &Member),
+    (values, names): (&[(Sym, Expr)], [Sym; 3]),
+    team: &Team,
+) -> Vec<Tree> {
     let own = nest(cx.loops, member.stmt);
     let facts = own.facts(&cx.loops.facts);
     let mut bind: Vec<(Sym, Expr)> =
@@ -156,7 +161,7 @@ fn of_member(cx: &Cx<'_>, member: &Member, values: &[(Sym, Expr)], team: &Team) 
     let mut at = 0;
     let mut looped = |axis: &Axis| {
         at += 1;
-        Axis { var: variable(cx.loops, &format!("p{}_{at}", member.stmt)), extent: axis.extent }
+        Axis { var: beside_axes(cx.loops, group, &format!("p{at}")), extent: axis.extent }
     };
     let is_row = |axis: &Axis| row.is_some_and(|row| row.var == axis.var);
     let mut loops_of = |axes: &[Axis], bind: &mut Vec<(Sym, Expr)>| -> Vec<Axis> {
@@ -191,7 +196,7 @@ fn of_member(cx: &Cx<'_>, member: &Member, values: &[(Sym, Expr)], team: &Team) 
     let inside = loops_of(if own.reduces() { &own.reduced } else { &scanned }, &mut bind);
     let spread_out = |part: Part, bind: &mut Vec<(Sym, Expr)>, more: Vec<Tree>| -> Vec<Tree> {
         let Some(row) = row else { return [nested(kept(part, bind, None), &inside), more].concat() };
-        let walk = Walk::of(cx, team, row, ["t", "c", "v"].map(|what| format!("{what}{}", member.stmt)));
+        let walk = Walk::of(cx, team, row, names);
         bind.push((row.var, walk.place));
         // What is reduced is in registers already, and combined in the order of the row.
         let of_vector = if part == Part::Update { LoopKind::Unroll } else { at_once(team) };
