@@ -22,6 +22,7 @@
 //! overflow or division by zero, every form this crate rewrites it into evaluates to the same number.
 #![forbid(unsafe_code)]
 
+mod answers;
 mod bounds;
 mod build;
 mod digits;

@@ -48,6 +48,10 @@ impl Facts {
     }
 
     fn proves_at_most_zero(&self, e: Expr) -> bool {
+        self.state().proved(e, || self.find_proof_of_at_most_zero(e))
+    }
+
+    fn find_proof_of_at_most_zero(&self, e: Expr) -> bool {
         let mut forms: SmallVec<[(Cow<'_, Facts>, Expr); 4]> = smallvec![(Cow::Borrowed(self), e)];
         // Bounds of all forms are cheap next to a search in one.
         for round in 0..=MAX_SPLITS {
