@@ -1,10 +1,11 @@
 //! Prints what becomes of models on GPUs, one line for each model and target: `plans MODEL.pt2..`.
 //!
 //! Kernels, nests of more than one point and those of them that one thread runs, contractions of 16-bit operands and those of them that no
-//! instruction takes, milliseconds from the graph to kernels, and the same for a CPU.
+//! instruction takes, milliseconds from the graph to kernels, and the same for a CPU; each in a process of its own.
 
 use std::error::Error;
 use std::path::Path;
+use std::process::Command;
 
 use litz::pipeline::Texts;
 use litz::{Model, Options, Runner, Stage, Verify};
@@ -16,34 +17,69 @@ const TARGETS: [&str; 3] =
 
 const CPU: &str = "cpu(isa=avx512-amx, threads=2)";
 
-fn main() {
-    for model in std::env::args().skip(1) {
-        let path = Path::new(&model);
+/// Asks for one target, in a process of its own.
+const ALONE: &str = "--target";
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if let [flag, target, model] = &args[..]
+        && flag == ALONE
+    {
+        return alone(model, target);
+    }
+    for model in &args {
+        let path = Path::new(model);
         let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-        let result = Model::open(path).map_err(Into::into).and_then(|model| row(&name, &model));
-        if let Err(error) = result {
+        if let Err(error) = rows(&name, model) {
             println!("{name}: {}", error.to_string().lines().next().unwrap_or_default());
         }
     }
+    Ok(())
 }
 
-fn row(name: &str, model: &Model) -> Result<(), Box<dyn Error>> {
-    let (_, cpu) = compiled(model, CPU)?;
+fn rows(name: &str, model: &str) -> Result<(), Box<dyn Error>> {
+    let cpu = of_process(model, CPU)?;
     for target in TARGETS {
-        let (texts, time) = compiled(model, target)?;
-        let (Some(loops), Some(schedule)) = (&texts.loops, &texts.schedule) else { continue };
-        let Plans { kernels, nests, of_one_thread, contractions, without_instruction } =
-            Plans::of(loops, schedule);
-        let unproved =
-            texts.unproved.iter().map(|unproved| format!("{:?}: {}", unproved.nests, unproved.why));
-        println!(
-            "{name} {target}: {kernels} kernels, {nests} nests, {} of one thread {of_one_thread:?}, \
-             {contractions} contractions, {} without {without_instruction:?}, {time:.0} ms, cpu {cpu:.0} ms, unproved {:?}",
-            of_one_thread.len(),
-            without_instruction.len(),
-            unproved.collect::<Vec<_>>()
-        );
+        let Row { plans, time, unproved } = of_process(model, target)?;
+        println!("{name} {target}: {plans}, {time:.0} ms, cpu {:.0} ms, unproved {unproved}", cpu.time);
     }
+    Ok(())
+}
+
+/// What is printed of a model and a target.
+struct Row {
+    plans: String,
+    time: f64,
+    unproved: String,
+}
+
+/// The row of a process of its own: what an earlier compilation has asked, a later one of a process knows.
+fn of_process(model: &str, target: &str) -> Result<Row, Box<dyn Error>> {
+    let found = Command::new(std::env::current_exe()?).args([ALONE, target, model]).output()?;
+    let text = String::from_utf8(found.stdout)?;
+    match text.lines().collect::<Vec<_>>()[..] {
+        [plans, time, unproved] => {
+            Ok(Row { plans: plans.to_owned(), time: time.parse()?, unproved: unproved.to_owned() })
+        }
+        _ => Err(String::from_utf8_lossy(&found.stderr).into_owned().into()),
+    }
+}
+
+/// Prints the three lines of a row.
+fn alone(model: &str, target: &str) -> Result<(), Box<dyn Error>> {
+    let (texts, time) = compiled(&Model::open(Path::new(model))?, target)?;
+    let (Some(loops), Some(schedule)) = (&texts.loops, &texts.schedule) else { return Ok(()) };
+    let Plans { kernels, nests, of_one_thread, contractions, without_instruction } =
+        Plans::of(loops, schedule);
+    println!(
+        "{kernels} kernels, {nests} nests, {} of one thread {of_one_thread:?}, \
+         {contractions} contractions, {} without {without_instruction:?}",
+        of_one_thread.len(),
+        without_instruction.len()
+    );
+    let unproved: Vec<String> =
+        texts.unproved.iter().map(|unproved| format!("{:?}: {}", unproved.nests, unproved.why)).collect();
+    println!("{time}\n{unproved:?}");
     Ok(())
 }
 
