@@ -1,9 +1,9 @@
 //! Every recorded call of an operator: types, strides and numbers of the interpreter of loops against eager PyTorch's, then
-//! the reference device and machine code against the interpreter.
+//! the reference device and machine code against the interpreter, and the reference device with the kernels of GPUs.
 
 #![allow(missing_docs, reason = "a test")]
 
-use litz::{Device, Tensor, Text};
+use litz::{Device, Options, Tensor, Text};
 use litz_ir::Dtype;
 use litz_ir::graph::{Graph, TensorType};
 use litz_ir::loops::Output;
@@ -62,6 +62,8 @@ struct Machines {
 
 const THREADS: [u32; 2] = [1, 3];
 
+const GPUS: [&str; 3] = ["gpu(isa=sm80, units=108)", "gpu(isa=sm90, units=132)", "gpu(isa=sm100, units=148)"];
+
 impl Machines {
     fn new() -> Machines {
         Machines {
@@ -104,6 +106,23 @@ impl Machines {
                     check(&format!("run by {}", pool.threads()), device.map_err(Into::into))?;
                 }
                 before = text;
+            }
+        }
+        Ok(())
+    }
+
+    /// Compiles the graph for each GPU, and runs it on the reference device.
+    fn check_gpus(&self, graph: &Graph, call: &Call, expected: &[Expected]) -> Result<(), String> {
+        for target in GPUS {
+            let failed = |error: &dyn std::fmt::Display| format!("{target}: {error}");
+            let options = Options { threads: 1, ..Options::for_target(target.parse().expect("a target")) };
+            let backend = litz::backend(&options).map_err(|error| failed(&error))?;
+            let realized =
+                devices::realize(graph.clone(), &*backend, &options).map_err(|error| failed(&error))?;
+            let device = devices::on_reference(&realized).map_err(|error| failed(&error))?;
+            let rounds = devices::run(&realized, device, &call.inputs, &call.weights);
+            for found in rounds.map_err(|error| failed(&error))? {
+                compare::results(&found, expected).map_err(|why| failed(&why))?;
             }
         }
         Ok(())
@@ -193,7 +212,10 @@ fn check(case: &Case, types: Types, machines: &Machines) -> Result<(), String> {
         }
     }
     match types {
-        Types::Recorded => machines.check(&graph, &call, &results),
+        Types::Recorded => {
+            machines.check(&graph, &call, &results)?;
+            machines.check_gpus(&graph, &call, &results)
+        }
         Types::Other => Ok(()),
     }
 }
