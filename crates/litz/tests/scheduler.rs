@@ -9,11 +9,16 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// What the tool prints of a graph with these lines.
 fn explain(lines: &str, flags: &[&str]) -> String {
+    explain_for("cpu(isa=avx2, threads=2)", lines, flags)
+}
+
+/// The same for a target.
+fn explain_for(target: &str, lines: &str, flags: &[&str]) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("graph.litz");
     fs::write(&file, format!("graph @g on cpu {{\n{lines}}}\n")).expect("the file is written");
     let file = file.to_str().expect("utf-8");
-    run(&[&["explain", file, "--target", "cpu(isa=avx2, threads=2)"], flags].concat())
+    run(&[&["explain", file, "--target", target], flags].concat())
 }
 
 fn run(words: &[&str]) -> String {
@@ -147,4 +152,33 @@ fn files(folder: &Path) -> Vec<(String, String)> {
     let mut files: Vec<(String, String)> = entries.map(file).collect();
     files.sort();
     files
+}
+
+/// PT-1: what is captured of a program for a GPU, why the rest is not, and what each part is given, makes and frees.
+#[test]
+fn partitions_are_shown_with_reasons() {
+    let lines = "  %x: f32[8, 16] = input
+  %a: f32[8, 16] = aten.relu.default(%x)
+  %s: f32[8, 16], %i: i64[8, 16] = aten.sort.default(%a, 1, false)
+  %b: f32[8, 16] = aten.mul.Tensor(%s, %s)
+  return %b
+";
+    let text = explain_for("gpu(isa=sm90, units=132)", lines, &[]);
+    let rows: Vec<Vec<&str>> = text
+        .lines()
+        .skip_while(|line| !line.contains("partitions"))
+        .map(|line| line.split_whitespace().collect())
+        .filter(|words: &Vec<&str>| !words.is_empty())
+        .collect();
+    let expected = [
+        "3 partitions, 2 that a device can capture",
+        "partition steps device captured inputs outputs freed",
+        "p0 1 cpu yes x a -",
+        "p1 1 cpu no: host a s_values a",
+        "p2 1 cpu yes s_values b s_values",
+    ];
+    let expected = expected.map(|line| line.split_whitespace().collect::<Vec<_>>());
+    assert_eq!(rows, expected, "{text}");
+    // A CPU captures nothing, and there is nothing to say of it.
+    assert!(!explain(lines, &[]).contains("partitions"));
 }
