@@ -138,6 +138,71 @@ fn locked<T>(table: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
     use crate::facts::Facts;
+    use crate::text::{parse, parse_rel};
+    use proptest::prelude::*;
+
+    const QUESTIONS: [&str; 12] = [
+        "mod(i, 8)",
+        "floordiv(8*j + i, 8)",
+        "mod(4*s + i, s)",
+        "i - s",
+        "min(i, s)",
+        "s*j + i",
+        "mod(s, 4)",
+        "floordiv(s, 4)*4",
+        "max(j, i)",
+        "i + j - s",
+        "mod(i + 3, 4)",
+        "2*s - i - 1",
+    ];
+    const ASSUMED: [&str; 8] =
+        ["i < s", "j < i", "s <= 12", "i == j", "4 <= s", "i + j < s", "mod(s, 4) == 0", "s != 7"];
+
+    /// Changes facts in one way of those that there are; whether they may still hold.
+    fn change(facts: &mut Facts, (way, sym, number): (usize, usize, i64)) -> bool {
+        let sym = Sym::new(["i", "j", "s"][sym]);
+        let rel = parse_rel(ASSUMED[number as usize % ASSUMED.len()]).expect("a relation");
+        match way {
+            0 => facts.declare(sym, Range::new(number - 4, number + 9), None),
+            1 => facts.declare_index(sym, Expr::int(number + 1)),
+            2 if sym.name() != "s" => facts.declare_index(sym, Expr::named("s")),
+            3 => facts.declare_divisor(sym, number % 5 + 1),
+            4 => return facts.assume(rel),
+            5 => return facts.require(rel, "test").is_ok(),
+            _ if facts.is_symbol_declared(sym) => return facts.assume_value(sym, Expr::int(number)),
+            _ => {}
+        }
+        true
+    }
+
+    fn answers(facts: &Facts) -> Vec<(Expr, Known, bool, bool)> {
+        let answer = |text: &&str| {
+            let e = parse(text).expect("an expression");
+            let rel = Rel::le(e, 7);
+            (facts.simplify(e), facts.known(&rel), facts.holds(&rel), facts.proves(&rel))
+        };
+        QUESTIONS.iter().map(answer).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Facts are asked everything after each step, so that an answer of the step before, or of other facts, would be found for the next.
+        #[test]
+        fn what_is_remembered_is_what_would_be_answered(
+            steps in prop::collection::vec((0usize..7, 0usize..3, 0i64..8), 1..7),
+        ) {
+            let mut facts = Facts::new();
+            for step in steps {
+                let is_possible = change(&mut facts, step);
+                prop_assert_eq!(answers(&facts), answers(&facts.forgetful()), "after {:?}", step);
+                prop_assert_eq!(answers(&facts), answers(&facts.forgetful()), "asked again after {:?}", step);
+                if !is_possible {
+                    break;
+                }
+            }
+        }
+    }
 
     fn index(facts: &Facts, name: &str, extent: i64) -> Facts {
         let mut facts = facts.clone();

@@ -379,6 +379,12 @@ impl Facts {
         self.state
     }
 
+    /// The same, of which nothing is remembered.
+    #[cfg(test)]
+    pub(crate) fn forgetful(&self) -> Facts {
+        Facts { state: State::CHANGING, ..self.clone() }
+    }
+
     fn get(&self, sym: Sym) -> Option<&Declared> {
         self.index.get(&sym).map(|&at| &self.symbols[at])
     }
