@@ -56,17 +56,13 @@ fn run(kernel: &mut Kernel, target: &Target) -> Result<(), Diag> {
     let body = std::mem::take(&mut kernel.body);
     let around = Around { facts: facts.clone(), level: Level::Block };
     let names = Names::of(kernel, &body);
-    let mut products = Products { kernel, gpu, names, count: 0 };
+    let mut products = Products { kernel, gpu, names, is_any: false };
     let body = products.block(body, &around)?;
-    let has_products = products.count > 0;
+    let has_products = products.is_any;
     kernel.body = body;
     own::spread(kernel, facts)?;
     // What lanes load they load elsewhere than the loops of an instruction said.
-    if has_products {
-        let facts = kernel.facts.clone();
-        checked::check(kernel, &facts);
-    }
-    Ok(())
+    if has_products { (checked::PASS.run)(kernel, target) } else { Ok(()) }
 }
 
 /// The symbols by which fragments say where the elements of a thread are, until these are spread: the lane of a warp or thread of a warpgroup,
@@ -94,8 +90,8 @@ struct Products<'a> {
     kernel: &'a mut Kernel,
     gpu: &'a Gpu,
     names: Names,
-    /// How many were made so far.
-    count: usize,
+    /// Whether there is one so far.
+    is_any: bool,
 }
 
 /// Variables that nothing else in a kernel has. No two of the loops that are made are inside of each other.
@@ -281,7 +277,7 @@ impl Products<'_> {
     /// The loads of both operands, and the instructions.
     fn product(&mut self, nest: Nest, around: &Around) -> Result<Vec<Stmt>, Diag> {
         let Nest { repeated, points, body } = nest;
-        self.count += 1;
+        self.is_any = true;
         let misfit = |this: &Self, why: &str| {
             this.refused("no-instruction", format_args!("loop {}: {why}", points[0].var))
         };
