@@ -291,19 +291,20 @@ fn mask_in(
     match tree {
         Tree::Local(_) => {}
         Tree::Leaf(leaf) => {
-            let is_point = |value: Expr, extent: Expr| {
-                let is_loop = |around: &Axis| value == Expr::sym(around.var) && around.extent == extent;
-                loops.iter().any(is_loop) || is_inside(value, extent, facts)
+            let is_loop = |value: Expr, extent: Expr| {
+                loops.iter().any(|around| value == Expr::sym(around.var) && around.extent == extent)
             };
             let is_inside = match (nests.get(leaf), copied.get(&leaf.nest)) {
                 (Some(nest), _) => leaf.bind.iter().all(|&(own, value)| {
                     let axis = nest.all_axes().find(|axis| axis.var == own);
-                    axis.is_none_or(|axis| is_point(value, axis.extent))
+                    axis.is_none_or(|&Axis { extent, .. }| {
+                        is_loop(value, extent) || is_inside(value, extent, facts)
+                    })
                 }),
                 // The digits of a row may be spread over the dimensions of what it is copied from.
                 (None, Some(original)) => {
                     leaf.bind.iter().zip(&original.sizes).all(|(&(_, value), &size)| {
-                        is_point(value, size) || is_inside_by_digits(value, size, facts)
+                        is_loop(value, size) || is_inside_by_digits(value, size, facts)
                     })
                 }
                 (None, None) => return,

@@ -258,15 +258,13 @@ fn read(cx: &Cx<'_>, group: &Group, buf: Buf) -> Option<Read> {
     let rows: Vec<Axis> = readers.clone().filter_map(|member| spread(cx, member)).collect();
     let row = *rows.first()?;
     let is_along = index.iter().any(|at| at.has_sym(place_in_row()));
-    if !is_within(cx, group, buf, &index, row) {
-        return None;
-    }
     let is_repeated = made_by.is_some() || rows.len() > 1 || !is_along;
     let is_reduced = readers.into_iter().any(|member| nest(cx.loops, member.stmt).reduces());
     let has_elements = !is_along || row.extent.as_int().is_some_and(|extent| extent > 0);
+    let is_wanted = has_elements && (is_repeated || is_reduced) && is_within(cx, group, buf, &index, row);
     let row = is_along.then_some(row);
     let copy = RowCopy { buf, index, row, space: LocalSpace::Register, made_by };
-    (has_elements && (is_repeated || is_reduced)).then_some(Read { copy, is_repeated })
+    is_wanted.then_some(Read { copy, is_repeated })
 }
 
 /// The member that stores a buffer, if there is one. None where the buffer has several contents.
