@@ -9,6 +9,10 @@ use litz_ir::schedule::{KernelPlan, LoopKind, Part, Schedule, ScheduleStep, Tree
 use litz_ir::target::Gpu;
 use litz_sym::{Expr, Facts};
 
+/// GPUs that automatic schedules are looked at for.
+pub const TARGETS: [&str; 3] =
+    ["gpu(isa=sm80, units=108)", "gpu(isa=sm90, units=132)", "gpu(isa=sm100, units=148)"];
+
 /// Points of each side of a contraction, and of its sum, from which an instruction has to take it.
 const LEAST_SIDE: i64 = 16;
 

@@ -15,6 +15,7 @@ use litz_testing::cases::{self, Case, Recorded};
 use litz_testing::compare::{self, Expected};
 use litz_testing::devices;
 use litz_testing::models::Call;
+use litz_testing::plans::TARGETS;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -61,8 +62,6 @@ struct Machines {
 }
 
 const THREADS: [u32; 2] = [1, 3];
-
-const GPUS: [&str; 3] = ["gpu(isa=sm80, units=108)", "gpu(isa=sm90, units=132)", "gpu(isa=sm100, units=148)"];
 
 impl Machines {
     fn new() -> Machines {
@@ -113,7 +112,7 @@ impl Machines {
 
     /// Compiles the graph for each GPU, and runs it on the reference device.
     fn check_gpus(&self, graph: &Graph, call: &Call, expected: &[Expected]) -> Result<(), String> {
-        for target in GPUS {
+        for target in TARGETS {
             let failed = |error: &dyn std::fmt::Display| format!("{target}: {error}");
             let options = Options { threads: 1, ..Options::for_target(target.parse().expect("a target")) };
             let backend = litz::backend(&options).map_err(|error| failed(&error))?;

@@ -7,11 +7,8 @@ use litz::pipeline::compile;
 use litz::{Options, Runner, Stage, Verify};
 use litz_ir::graph::Graph;
 use litz_ir::target::Target;
-use litz_testing::plans::{Plans, Why};
+use litz_testing::plans::{Plans, TARGETS, Why};
 use litz_testing::{cases, trial};
-
-const TARGETS: [&str; 3] =
-    ["gpu(isa=sm80, units=108)", "gpu(isa=sm90, units=132)", "gpu(isa=sm100, units=148)"];
 
 /// What is not as it has to be, of a graph. Empty where Litz does not support it.
 fn faults(graph: &Graph, target: &str, all: &mut Plans) -> Vec<String> {

@@ -10,10 +10,7 @@ use std::process::Command;
 use litz::pipeline::Texts;
 use litz::{Model, Options, Runner, Stage, Verify};
 use litz_ir::target::Target;
-use litz_testing::plans::Plans;
-
-const TARGETS: [&str; 3] =
-    ["gpu(isa=sm80, units=108)", "gpu(isa=sm90, units=132)", "gpu(isa=sm100, units=148)"];
+use litz_testing::plans::{Plans, TARGETS};
 
 const CPU: &str = "cpu(isa=avx512-amx, threads=2)";
 
