@@ -26,8 +26,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("litz-ops", &["litz-ir", "litz-sym"]),
     ("litz-import", &["litz-ir", "litz-sym"]),
     ("litz-passes", &["litz-analysis", "litz-ir", "litz-ops", "litz-sym"]),
-    ("litz-cpu", &["litz-backend", "litz-codegen", "litz-runtime", "litz-ir", "litz-sym"]),
-    ("litz-cuda", &["litz-backend", "litz-codegen", "litz-runtime", "litz-ir", "litz-sym"]),
+    ("litz-llvm", &["litz-runtime", "litz-ir", "litz-sym"]),
+    ("litz-cpu", &["litz-llvm", "litz-backend", "litz-codegen", "litz-runtime", "litz-ir", "litz-sym"]),
+    ("litz-cuda", &["litz-llvm", "litz-backend", "litz-codegen", "litz-runtime", "litz-ir", "litz-sym"]),
     (
         "litz",
         &[
@@ -41,6 +42,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "litz-codegen",
             "litz-runtime",
             "litz-backend",
+            "litz-llvm",
             "litz-cpu",
             "litz-cuda",
         ],
@@ -58,6 +60,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "litz-codegen",
             "litz-runtime",
             "litz-backend",
+            "litz-llvm",
             "litz-cpu",
             "litz-cuda",
             "litz",

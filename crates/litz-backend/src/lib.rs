@@ -88,8 +88,10 @@ pub trait Backend: Send + Sync {
 
 /// How a backend is made: the line of a backend in the driver's table.
 pub struct Factory {
-    /// What `--device` calls it, and the kind of its targets' texts.
+    /// What `--device` calls it.
     pub name: &'static str,
+    /// The kind of its targets' texts.
+    pub kind: &'static str,
     /// Makes the backend for a request.
     ///
     /// # Errors

@@ -9,9 +9,10 @@ mod harness;
 use std::time::Instant;
 
 use harness::{Build, Compiled, assert_close, numbers, param, printed};
-use litz_cpu::llvm::{CpuTarget, assembly, compile};
 use litz_ir::kernel::Kernel;
 use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
+use litz_llvm::Processor;
+use litz_llvm::llvm::{assembly, compile};
 use litz_runtime::object::LoadedObject;
 
 const LANES: u32 = 16;
@@ -83,7 +84,7 @@ fn peak() -> f64 {
     }
     ir += "  ret void\n}\n";
     let object =
-        LoadedObject::load(&compile(&ir, &CpuTarget::host()).expect("compiles"), &|_| None).expect("loads");
+        LoadedObject::load(&compile(&ir, &Processor::host()).expect("compiles"), &|_| None).expect("loads");
     // SAFETY: the text above defines a function of that type.
     let run: extern "C" fn(*mut f32, i64) =
         unsafe { std::mem::transmute(object.get("peak").expect("defined")) };
@@ -96,7 +97,7 @@ fn peak() -> f64 {
 }
 
 fn main() {
-    let target = CpuTarget::host();
+    let target = Processor::host();
     let peak = peak();
     println!("peak {:.1} GF/s on {}", peak / 1e9, target.cpu);
     for (rows, tiles, guarded) in

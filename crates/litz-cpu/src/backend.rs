@@ -1,8 +1,6 @@
 //! Makes code for CPUs through LLVM, and devices that run it on threads of the host.
 
 use crate::caches::Caches;
-use crate::emit;
-use crate::llvm::{self, CpuTarget};
 use litz_backend::{Backend, BackendError, Factory, Request};
 use litz_codegen::passes::{
     Pass, contract, copies, flatten, interleave, prefetch, reduce_lanes, tabulate, tensorize, transpose_loads,
@@ -10,6 +8,7 @@ use litz_codegen::passes::{
 use litz_ir::Diag;
 use litz_ir::kernel::Kernel;
 use litz_ir::target::{Cpu, Isa, Target};
+use litz_llvm::{Processor, emit, llvm};
 use litz_runtime::artifact::Machine;
 use litz_runtime::device::Device;
 use litz_runtime::native::NativeDevice;
@@ -18,7 +17,7 @@ use litz_runtime::pool::ThreadPool;
 use litz_runtime::{routines, symbols};
 use std::sync::Arc;
 
-/// The passes that give kernels the form which [`crate::emit`] prints.
+/// The passes that give kernels the form which [`litz_llvm::emit`] prints.
 const PASSES: &[Pass] = &[
     flatten::PASS,
     contract::PASS,
@@ -34,6 +33,7 @@ const PASSES: &[Pass] = &[
 /// The backend for CPUs. Without a target it is for this machine, with all instructions that it has.
 pub static CPU: Factory = Factory {
     name: "cpu",
+    kind: "cpu",
     make: |request| {
         Ok(Arc::new(match request.target {
             Some(target @ Target::Cpu(cpu)) => CpuBackend::new(cpu_target(cpu.isa), target),
@@ -47,24 +47,24 @@ pub static CPU: Factory = Factory {
 
 /// Code generation for a CPU.
 pub struct CpuBackend {
-    cpu: CpuTarget,
+    cpu: Processor,
     target: Target,
 }
 
 impl CpuBackend {
     /// Code for a CPU, of which the stages before know what `target` says.
-    pub fn new(cpu: CpuTarget, target: Target) -> CpuBackend {
+    pub fn new(cpu: Processor, target: Target) -> CpuBackend {
         CpuBackend { cpu, target }
     }
 
     /// Code for one thread of a CPU of which nothing more is known.
-    pub fn of(cpu: CpuTarget) -> CpuBackend {
+    pub fn of(cpu: Processor) -> CpuBackend {
         let target = Target::Cpu(Cpu::new(isa_of(&cpu), 1));
         CpuBackend { cpu, target }
     }
 
     fn host(request: &Request) -> CpuBackend {
-        let cpu = CpuTarget::host();
+        let cpu = Processor::host();
         let Caches { l1_bytes, l2_bytes } = Caches::of_machine();
         let threads = u32::try_from(request.threads).unwrap_or(u32::MAX);
         let target = Target::Cpu(Cpu { l1_bytes, l2_bytes, ..Cpu::new(isa_of(&cpu), threads) });
@@ -137,28 +137,29 @@ impl Backend for CpuBackend {
 }
 
 /// A CPU that has an instruction set and nothing more.
-fn cpu_target(isa: Isa) -> CpuTarget {
+fn cpu_target(isa: Isa) -> Processor {
     match isa {
-        Isa::Sse2 => CpuTarget::baseline(),
-        Isa::Avx2 => CpuTarget::avx2(),
-        Isa::Avx512 => CpuTarget::avx512(),
-        Isa::Avx512Vnni => CpuTarget::avx512_vnni(),
-        Isa::Avx512Bf16 => CpuTarget::avx512_bf16(),
-        Isa::Avx512Amx => CpuTarget::amx(),
-        Isa::Neon => CpuTarget::aarch64(),
+        Isa::Sse2 => Processor::baseline(),
+        Isa::Avx2 => Processor::avx2(),
+        Isa::Avx512 => Processor::avx512(),
+        Isa::Avx512Vnni => Processor::avx512_vnni(),
+        Isa::Avx512Bf16 => Processor::avx512_bf16(),
+        Isa::Avx512Amx => Processor::amx(),
+        Isa::Neon => Processor::aarch64(),
     }
 }
 
 /// The largest instruction set that a CPU has all of.
-fn isa_of(cpu: &CpuTarget) -> Isa {
+fn isa_of(cpu: &Processor) -> Isa {
     match cpu.isa {
-        llvm::Isa::Baseline => Isa::Sse2,
-        llvm::Isa::Avx2 => Isa::Avx2,
-        llvm::Isa::Neon => Isa::Neon,
-        llvm::Isa::Avx512 if !cpu.has("avx512vnni") => Isa::Avx512,
-        llvm::Isa::Avx512 if !cpu.has("avx512bf16") => Isa::Avx512Vnni,
-        llvm::Isa::Avx512 if !cpu.has("amx-bf16") => Isa::Avx512Bf16,
-        llvm::Isa::Avx512 => Isa::Avx512Amx,
+        litz_llvm::Isa::Baseline => Isa::Sse2,
+        litz_llvm::Isa::Avx2 => Isa::Avx2,
+        litz_llvm::Isa::Neon => Isa::Neon,
+        litz_llvm::Isa::Avx512 if !cpu.has("avx512vnni") => Isa::Avx512,
+        litz_llvm::Isa::Avx512 if !cpu.has("avx512bf16") => Isa::Avx512Vnni,
+        litz_llvm::Isa::Avx512 if !cpu.has("amx-bf16") => Isa::Avx512Bf16,
+        litz_llvm::Isa::Avx512 => Isa::Avx512Amx,
+        litz_llvm::Isa::Ptx => unreachable!("invariant: processors of this crate are CPUs"),
     }
 }
 

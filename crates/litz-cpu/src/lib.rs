@@ -1,12 +1,9 @@
-//! Emits LLVM IR text for kernels and makes object code of it for CPUs.
+//! Makes code for CPUs through LLVM, and devices that run it on threads of the host.
 
 // What a new variant needs, the compiler lists.
 #![warn(clippy::wildcard_enum_match_arm)]
 
 mod backend;
 mod caches;
-pub mod emit;
-pub mod llvm;
-pub mod vmath;
 
 pub use backend::{CPU, CpuBackend};

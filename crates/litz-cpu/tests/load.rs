@@ -2,7 +2,8 @@
 
 use std::sync::atomic::AtomicUsize;
 
-use litz_cpu::llvm::{CpuTarget, Isa, assembly, compile};
+use litz_llvm::llvm::{assembly, compile};
+use litz_llvm::{Isa, Processor};
 use litz_runtime::object::{LoadedObject, ObjectError};
 use litz_runtime::symbols::c_library_symbol;
 
@@ -74,7 +75,7 @@ macro_rules! function {
 
 #[test]
 fn loaded_code_runs() {
-    for target in [CpuTarget::host(), CpuTarget::baseline()] {
+    for target in [Processor::host(), Processor::baseline()] {
         let bytes = compile(MODULE, &target).expect("compiles");
         let object = LoadedObject::load(&bytes, &resolve).expect("loads");
         let count = function!(object, "count", extern "C" fn() -> i64);
@@ -96,7 +97,7 @@ fn loaded_code_runs() {
 #[test]
 fn code_is_not_writable_and_data_is_not_executable() {
     let object =
-        LoadedObject::load(&compile(MODULE, &CpuTarget::host()).expect("compiles"), &resolve).expect("loads");
+        LoadedObject::load(&compile(MODULE, &Processor::host()).expect("compiles"), &resolve).expect("loads");
     let code = object.get("count").expect("defined") as usize;
     let maps = std::fs::read_to_string("/proc/self/maps").expect("linux");
     let protection = maps.lines().find_map(|line| {
@@ -111,11 +112,11 @@ fn code_is_not_writable_and_data_is_not_executable() {
 
 #[test]
 fn missing_symbols_and_foreign_objects_are_errors() {
-    let bytes = compile(MODULE, &CpuTarget::host()).expect("compiles");
+    let bytes = compile(MODULE, &Processor::host()).expect("compiles");
     let error = LoadedObject::load(&bytes, &|name| if name == "expf" { None } else { Some(1) })
         .expect_err("must fail");
     assert!(matches!(&error, ObjectError::UnknownSymbol(name) if name == "expf"), "{error}");
-    let bytes = compile(MODULE, &CpuTarget::aarch64()).expect("compiles");
+    let bytes = compile(MODULE, &Processor::aarch64()).expect("compiles");
     let error = LoadedObject::load(&bytes, &resolve).expect_err("must fail");
     assert!(matches!(error, ObjectError::WrongArchitecture(_)), "{error}");
     assert!(matches!(LoadedObject::load(b"", &resolve), Err(ObjectError::Malformed(_))));
@@ -125,7 +126,7 @@ fn missing_symbols_and_foreign_objects_are_errors() {
 /// succeeds or fails, and nothing else.
 #[test]
 fn damaged_objects_never_crash_the_loader() {
-    let bytes = compile(MODULE, &CpuTarget::host()).expect("compiles");
+    let bytes = compile(MODULE, &Processor::host()).expect("compiles");
     let mut failures = 0;
     for at in 0..bytes.len() {
         for flip in [0x01, 0x80, 0xff] {
@@ -140,12 +141,12 @@ fn damaged_objects_never_crash_the_loader() {
 
 #[test]
 fn parse_errors_carry_llvms_message_and_line() {
-    let error = compile("define void @f() {\n  ret i32 0\n}\n", &CpuTarget::host()).expect_err("must fail");
+    let error = compile("define void @f() {\n  ret i32 0\n}\n", &Processor::host()).expect_err("must fail");
     assert_eq!(error.stage, "parse");
     assert!(error.message.contains(":2:") && error.message.contains("result type"), "{error}");
-    let error = compile("define void @f() {\n  %x = nonsense\n}", &CpuTarget::host()).expect_err("must fail");
+    let error = compile("define void @f() {\n  %x = nonsense\n}", &Processor::host()).expect_err("must fail");
     assert!(error.message.contains("expected instruction opcode"), "{error}");
-    let mut target = CpuTarget::host();
+    let mut target = Processor::host();
     target.triple = "z80-unknown-none".into();
     assert_eq!(compile("", &target).expect_err("must fail").stage, "target");
 }
@@ -156,29 +157,29 @@ fn targets_differ_in_the_code_they_give() {
         %m = call <16 x float> @llvm.fma.v16f32(<16 x float> %a, <16 x float> %b, <16 x float> %b)\n
         ret <16 x float> %m }\n declare <16 x float> @llvm.fma.v16f32(<16 x float>, <16 x float>, <16 x float>)";
     for (target, register) in [
-        (CpuTarget::avx512(), "zmm0"),
-        (CpuTarget::avx2(), "vfmadd213ps\t%ymm"),
-        (CpuTarget::baseline(), "fmaf"),
-        (CpuTarget::aarch64(), "fmla\tv"),
+        (Processor::avx512(), "zmm0"),
+        (Processor::avx2(), "vfmadd213ps\t%ymm"),
+        (Processor::baseline(), "fmaf"),
+        (Processor::aarch64(), "fmla\tv"),
     ] {
         let text = assembly(ir, &target).expect("compiles");
         assert!(text.contains(register), "{:?}: {text}", target.isa);
     }
-    assert!(CpuTarget::avx512().has("avx512bw") && !CpuTarget::avx2().has("avx512bw"));
-    assert!(!CpuTarget::avx512().has("prefer-256-bit"));
-    let host = CpuTarget::host();
+    assert!(Processor::avx512().has("avx512bw") && !Processor::avx2().has("avx512bw"));
+    assert!(!Processor::avx512().has("prefer-256-bit"));
+    let host = Processor::host();
     assert_eq!(host.vector_bits, host.isa.vector_bits());
     assert!(host.isa != Isa::Avx512 || host.has("avx512vl"));
 }
 
 #[test]
 fn equal_text_gives_equal_bytes_on_many_threads() {
-    let expected = compile(MODULE, &CpuTarget::avx2()).expect("compiles");
+    let expected = compile(MODULE, &Processor::avx2()).expect("compiles");
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..5 {
-                    assert_eq!(compile(MODULE, &CpuTarget::avx2()).expect("compiles"), expected);
+                    assert_eq!(compile(MODULE, &Processor::avx2()).expect("compiles"), expected);
                 }
             });
         }

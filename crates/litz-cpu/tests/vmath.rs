@@ -3,8 +3,9 @@
 
 use std::ffi::c_void;
 
-use litz_cpu::llvm::{CpuTarget, Isa, assembly, compile};
-use litz_cpu::vmath::{Elem, MathFn, ULP, define, inline};
+use litz_llvm::llvm::{assembly, compile};
+use litz_llvm::vmath::{Elem, MathFn, ULP, define, inline};
+use litz_llvm::{Isa, Processor};
 use litz_runtime::object::LoadedObject;
 use litz_runtime::symbols::c_library_symbol;
 
@@ -38,7 +39,7 @@ struct Compiled {
 }
 
 impl Compiled {
-    fn new(ir: &str, target: &CpuTarget) -> Compiled {
+    fn new(ir: &str, target: &Processor) -> Compiled {
         let bytes = compile(ir, target).unwrap_or_else(|error| panic!("{error}\n{ir}"));
         let object = LoadedObject::load(&bytes, &reference_symbol).expect("loads");
         let kernel = object.get("kernel").expect("defined");
@@ -282,7 +283,7 @@ fn exponent(value: f64) -> i32 {
     (value.to_bits() >> 52 & 0x7ff) as i32 - 1023
 }
 
-fn check_bounds<T: Number>(target: &CpuTarget, lanes: u32) {
+fn check_bounds<T: Number>(target: &Processor, lanes: u32) {
     let mut random = Random(1);
     let x = points::<T>(&mut random);
     let y = second_operands(&x, &mut random);
@@ -321,12 +322,12 @@ fn run_reference(reference: &Compiled, x: &[f64], y: &[f64]) -> Vec<(f64, f64)> 
 
 #[test]
 fn single_precision_keeps_its_bounds() {
-    check_bounds::<f32>(&CpuTarget::host(), 16);
+    check_bounds::<f32>(&Processor::host(), 16);
 }
 
 #[test]
 fn double_precision_keeps_its_bounds() {
-    check_bounds::<f64>(&CpuTarget::host(), 8);
+    check_bounds::<f64>(&Processor::host(), 8);
 }
 
 /// NaN is NaN of any kind; everything else is compared by its bits.
@@ -340,11 +341,11 @@ fn check_same_everywhere<T: Number>() {
     let x: Vec<T> = points(&mut random).into_iter().step_by(16).collect();
     let x = &x[..x.len() / 64 * 64];
     let y = second_operands(x, &mut random);
-    let host = CpuTarget::host();
+    let host = Processor::host();
     let mut cases: Vec<_> = [1, 2, 4, 16].map(|lanes| (lanes, host.clone())).into();
-    cases.extend([4, 16].map(|lanes| (lanes, CpuTarget::baseline())));
+    cases.extend([4, 16].map(|lanes| (lanes, Processor::baseline())));
     if matches!(host.isa, Isa::Avx2 | Isa::Avx512) {
-        cases.extend([8, 16].map(|lanes| (lanes, CpuTarget::avx2())));
+        cases.extend([8, 16].map(|lanes| (lanes, Processor::avx2())));
     }
     for &(op, elem, _) in ULP.iter().filter(|entry| entry.1 == T::ELEM) {
         let expected = Compiled::new(&function_ir(op, elem, 8, host.isa), &host).run(x, &y, 1);
@@ -367,7 +368,7 @@ fn every_width_and_cpu_gives_the_same_bits() {
 
 #[test]
 fn every_function_compiles_for_every_target() {
-    for target in [CpuTarget::avx512(), CpuTarget::avx2(), CpuTarget::baseline(), CpuTarget::aarch64()] {
+    for target in [Processor::avx512(), Processor::avx2(), Processor::baseline(), Processor::aarch64()] {
         let mut module = String::new();
         for &(op, elem, _) in ULP {
             for lanes in [1, 2, 4, 8, 16] {
@@ -384,7 +385,7 @@ fn every_function_compiles_for_every_target() {
 #[test]
 fn angles_beyond_reduction_are_those_of_the_c_library() {
     let x: Vec<f32> = (0..64).map(|n| if n % 3 == 0 { 1e5 * n as f32 + 7.0 } else { n as f32 }).collect();
-    let host = CpuTarget::host();
+    let host = Processor::host();
     let results = Compiled::new(&function_ir(MathFn::Sin, Elem::F32, 16, host.isa), &host).run(&x, &x, 1);
     for (x, result) in x.iter().zip(results) {
         let exact = f64::from(*x).sin();

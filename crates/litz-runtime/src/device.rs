@@ -9,6 +9,7 @@ mod buffer;
 mod idle;
 
 use std::any::Any;
+use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,13 @@ use crate::error::RunError;
 pub use at_once::{AtOnce, RunsAtOnce};
 pub use buffer::Buffer;
 pub use idle::Idle;
+
+/// A stream as a device's driver knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RawStream(pub *mut c_void);
+
+// SAFETY: it is a name, which the driver takes from any thread.
+unsafe impl Send for RawStream {}
 
 /// A kernel of a device, by position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,6 +171,20 @@ pub trait Stream: Send {
 
     /// What is enqueued from here on begins after the event has happened, which may be one of another stream or device.
     fn wait_for(&mut self, event: &Arc<dyn Event>);
+
+    /// Enqueues what comes from here on where others enqueue things: on a stream of the device's own kind, as its driver knows it, or where there
+    /// is none on its own. It begins when what is enqueued so far has ended. Only for devices with memory of their own.
+    fn follow(&mut self, stream: Option<RawStream>) {
+        let _ = stream;
+    }
+
+    /// What has gone wrong so far, without waiting for what is enqueued.
+    ///
+    /// # Errors
+    /// As [`Stream::wait`], of what has ended.
+    fn check(&mut self) -> Result<(), RunError> {
+        self.wait()
+    }
 
     /// Returns when all that is enqueued has ended.
     ///

@@ -5,6 +5,8 @@ pub mod arena;
 mod array;
 pub mod artifact;
 pub mod cache;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod device;
 pub mod error;
 mod formula;

@@ -283,6 +283,8 @@ impl Executable {
     ) -> Result<(), RunError> {
         let deadline = Deadline::of(&self.function.prepared.limits);
         context.begin();
+        // State is the next call's to read, which may be another stream's.
+        context.follow(outputs.stream(), self.state.is_none());
         self.binder.bind(inputs, &mut context.values)?;
         if context.has_plan() {
             context.make_room()?;

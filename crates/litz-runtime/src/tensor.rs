@@ -10,6 +10,7 @@ use half::{bf16, f16};
 use litz_ir::Dtype;
 
 use crate::arena::{AlignedBuf, OutOfMemory};
+use crate::device::AddressSpace;
 use crate::number::{Number, read};
 use crate::spare::Lent;
 
@@ -293,6 +294,7 @@ impl Tensor {
             strides: &self.strides,
             data: bytes.as_ptr(),
             len: bytes.len(),
+            space: AddressSpace::Host,
             borrow: PhantomData,
         }
     }
@@ -337,8 +339,9 @@ pub struct TensorView<'a> {
     pub(crate) sizes: &'a [usize],
     pub(crate) strides: &'a [usize],
     pub(crate) data: *const u8,
-    /// Bytes from the first element to the last.
+    /// Bytes from the first element to the last, and where they are.
     pub(crate) len: usize,
+    pub(crate) space: AddressSpace,
     borrow: PhantomData<&'a [u8]>,
 }
 
@@ -383,7 +386,13 @@ impl<'a> TensorView<'a> {
         check_rank(sizes, strides)?;
         let overflow = TensorError::Length { expected: usize::MAX, found: 0 };
         let len = span_bytes(dtype, sizes, strides).ok_or(overflow)?;
-        Ok(TensorView { dtype, sizes, strides, data, len, borrow: PhantomData })
+        let space = AddressSpace::Host;
+        Ok(TensorView { dtype, sizes, strides, data, len, space, borrow: PhantomData })
+    }
+
+    /// The same, of elements that are in the memory of the device which runs the call.
+    pub fn on_device(self) -> TensorView<'a> {
+        TensorView { space: AddressSpace::Device, ..self }
     }
 }
 
@@ -445,6 +454,11 @@ impl<'a> TensorViewMut<'a> {
         // SAFETY: whoever may write elements may read them.
         let view = unsafe { TensorView::from_raw(dtype, sizes, strides, data.as_ptr()) }?;
         Ok(TensorViewMut { view, data, borrow: PhantomData })
+    }
+
+    /// As [`TensorView::on_device`].
+    pub fn on_device(self) -> TensorViewMut<'a> {
+        TensorViewMut { view: self.view.on_device(), ..self }
     }
 
     pub(crate) fn data(&self) -> NonNull<u8> {

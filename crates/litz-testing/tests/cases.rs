@@ -123,6 +123,17 @@ impl Machines {
             for found in rounds.map_err(|error| failed(&error))? {
                 compare::results(&found, expected).map_err(|why| failed(&why))?;
             }
+            let objects = litz::compile_kernels(&*backend, &realized.kernels, &options, None);
+            let objects = objects.map_err(|error| failed(&error))?;
+            if backend.check_machine().is_err() {
+                continue;
+            }
+            let device = backend.load(&realized.kernels, &objects, &|| Arc::clone(&self.pools[0]));
+            let device = device.map_err(|error| failed(&error))?;
+            let rounds = devices::run(&realized, device, &call.inputs, &call.weights);
+            for found in rounds.map_err(|error| format!("{target}, machine code: {error}"))? {
+                compare::results(&found, expected).map_err(|why| format!("{target}, machine code: {why}"))?;
+            }
         }
         Ok(())
     }

@@ -1,9 +1,6 @@
 //! Finds the backend that options ask for, and compiles kernels through it, in parallel and by the cache.
 
-mod without_code;
-
 use crate::error::Error;
-use crate::factories::BACKENDS;
 use crate::options::Options;
 use litz_backend::{Backend, Request};
 use litz_ir::graph;
@@ -15,24 +12,17 @@ use litz_runtime::cache::{CacheKey, ObjectCache};
 use litz_runtime::reference::DistantDevice;
 use std::cmp::Reverse;
 use std::sync::Arc;
-use without_code::WithoutCode;
 
 /// Something that runs kernels.
 pub type Device = Arc<dyn litz_runtime::device::Device>;
 
-/// The backend that options ask for. For a kind of target that there is none for, one that takes kernels as far as the reference device
-/// and their text.
+/// The backend that options ask for.
 ///
 /// # Errors
 /// [`Error::Unsupported`] when it does not make code for the target.
 pub fn backend(options: &Options) -> Result<Arc<dyn Backend>, Error> {
     let request = Request { target: options.target, threads: options.threads };
-    // A backend from elsewhere says for itself what it is for.
-    let is_ours = BACKENDS.iter().any(|ours| std::ptr::eq(*ours, options.backend));
-    match options.target {
-        Some(target) if is_ours && target.kind() != options.backend.name => Ok(Arc::new(WithoutCode(target))),
-        Some(_) | None => (options.backend.make)(&request).map_err(Error::unsupported),
-    }
+    (options.backend.make)(&request).map_err(Error::unsupported)
 }
 
 /// The device of a program's first line, and those that it names besides. `main` is what the target's code runs on; reference devices that a

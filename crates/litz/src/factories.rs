@@ -3,7 +3,7 @@
 use litz_backend::Factory;
 
 /// Every backend. The first is the one of options that choose none.
-pub static BACKENDS: &[&Factory] = &[&litz_cpu::CPU];
+pub static BACKENDS: &[&Factory] = &[&litz_cpu::CPU, &litz_cuda::CUDA];
 
 #[cfg(test)]
 mod tests {

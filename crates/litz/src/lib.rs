@@ -54,6 +54,7 @@ pub use host::{HostOperator, HostWarning, host_operators};
 pub use litz_backend::{Backend, BackendError, Factory, Request};
 pub use litz_codegen::passes::Pass as KernelPass;
 pub use litz_ir::target::{self, Target};
+pub use litz_runtime::device::RawStream;
 pub use litz_runtime::host::{Host, HostArg, HostError, HostResult};
 pub use litz_runtime::program::{Statistics, Value};
 pub use litz_runtime::tensor::Input;

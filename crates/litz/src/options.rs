@@ -159,7 +159,7 @@ impl Options {
     pub fn set_target(&mut self, target: Target) {
         self.threads = target.threads() as usize;
         self.target = Some(target);
-        if let Some(backend) = BACKENDS.iter().find(|backend| backend.name == target.kind()) {
+        if let Some(backend) = BACKENDS.iter().find(|backend| backend.kind == target.kind()) {
             self.backend = backend;
         }
     }

@@ -1,5 +1,5 @@
-//! A model compiles for a GPU without code for one: kernels and program are verified, the reference device runs them, and what would need
-//! code says so.
+//! A model compiles for a GPU without one: kernels and program are verified, the reference device runs them, and what would need
+//! a GPU says so.
 
 #![allow(missing_docs, reason = "a test")]
 
@@ -57,9 +57,22 @@ fn the_reference_device_runs_kernels_of_a_gpu() {
 }
 
 #[test]
-fn without_code_nothing_but_the_reference_device_runs_them() {
-    let error = model().compile(&options()).err().expect("there is no code");
-    let Error::Unsupported(diags) = &error else { panic!("{error}") };
-    assert_eq!(diags[0].slug, "unsupported-target");
-    assert!(error.to_string().contains("gpu(isa=sm90, units=132)"), "{error}");
+fn machine_code_gives_what_the_reference_device_gives_where_there_is_a_gpu() {
+    let x: Vec<f32> = (0..2100).map(|i| (i % 5) as f32).collect();
+    let input = Tensor::from_slice(&[300, 7], &x).expect("it has so many elements");
+    let options = Options { backend: litz::BACKENDS[1], target: None, ..options() };
+    let compiled = match model().compile(&options) {
+        Ok(compiled) => compiled,
+        Err(error) => {
+            let Error::Unsupported(diags) = &error else { panic!("{error}") };
+            assert_eq!(diags[0].slug, "unsupported-target");
+            return;
+        }
+    };
+    let reference = model().compile(&Options { reference: true, ..self::options() }).expect("it compiles");
+    let [found, expected] =
+        [&compiled, &reference].map(|compiled| compiled.run(std::slice::from_ref(&input)).expect("it runs"));
+    for (found, expected) in found.iter().zip(&expected) {
+        assert_eq!(floats(found), floats(expected));
+    }
 }

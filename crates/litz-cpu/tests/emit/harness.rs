@@ -3,11 +3,12 @@
 use litz_backend::Backend;
 use litz_codegen::passes;
 use litz_cpu::CpuBackend;
-use litz_cpu::emit::emit_module;
-use litz_cpu::llvm::{CpuTarget, Isa, compile};
 use litz_ir::kernel::{Act, Kernel, KernelLoopKind, Loop, Mem, MemData, MemorySpace, Op, Stmt, Val};
 use litz_ir::loops::Axis;
 use litz_ir::{Diag, Dtype, ReduceOp, Scalar, ScalarOp};
+use litz_llvm::emit::emit_module;
+use litz_llvm::llvm::compile;
+use litz_llvm::{Isa, Processor};
 use litz_runtime::object::LoadedObject;
 use litz_runtime::symbols::c_library_symbol;
 use litz_sym::{Expr, Range, Rel, Sym};
@@ -169,14 +170,14 @@ impl Build {
 }
 
 /// A kernel after the backend's passes, or why it has no form for the target.
-pub fn passed(kernel: &Kernel, cpu: &CpuTarget) -> Result<Kernel, Diag> {
+pub fn passed(kernel: &Kernel, cpu: &Processor) -> Result<Kernel, Diag> {
     let mut kernel = kernel.clone();
     let backend = CpuBackend::of(cpu.clone());
     passes::run(&mut kernel, backend.passes(), backend.target()).map(|()| kernel)
 }
 
 /// The text of kernels after the backend's passes.
-pub fn printed(kernels: &[Kernel], cpu: &CpuTarget) -> String {
+pub fn printed(kernels: &[Kernel], cpu: &Processor) -> String {
     let passed = |kernel| passed(kernel, cpu).unwrap_or_else(|diag| panic!("{diag}"));
     let kernels: Vec<Kernel> = kernels.iter().map(passed).collect();
     emit_module(&kernels, cpu).unwrap_or_else(|error| panic!("{error}"))
@@ -212,10 +213,10 @@ fn resolve(name: &str) -> Option<usize> {
 
 impl Compiled {
     pub fn new(kernel: Kernel) -> Compiled {
-        Compiled::on(kernel, &CpuTarget::host())
+        Compiled::on(kernel, &Processor::host())
     }
 
-    pub fn on(kernel: Kernel, target: &CpuTarget) -> Compiled {
+    pub fn on(kernel: Kernel, target: &Processor) -> Compiled {
         let ir = printed(std::slice::from_ref(&kernel), target);
         let bytes = compile(&ir, target).unwrap_or_else(|error| panic!("{error}\n{ir}"));
         let object = LoadedObject::load(&bytes, &resolve).unwrap_or_else(|error| panic!("{error}\n{ir}"));
@@ -256,15 +257,15 @@ impl Compiled {
 
     /// What the kernel compiles to on every x86 this CPU can run, the oldest last.
     pub fn on_all(kernel: &Kernel) -> Vec<Compiled> {
-        let targets = [CpuTarget::host(), CpuTarget::avx2(), CpuTarget::baseline()];
-        let runs = |target: &CpuTarget| target.isa <= targets[0].isa && targets[0].isa != Isa::Neon;
+        let targets = [Processor::host(), Processor::avx2(), Processor::baseline()];
+        let runs = |target: &Processor| target.isa <= targets[0].isa && targets[0].isa != Isa::Neon;
         let chosen = targets.iter().enumerate().filter(|(at, target)| *at == 0 || runs(target));
         chosen.map(|(_, target)| Compiled::on(kernel.clone(), target)).collect()
     }
 
     /// What the kernel compiles to with all instructions of this CPU, if `feature` is among them.
     pub fn with(kernel: &Kernel, feature: &str) -> Option<Compiled> {
-        let host = CpuTarget::host();
+        let host = Processor::host();
         host.has(feature).then(|| Compiled::on(kernel.clone(), &host))
     }
 

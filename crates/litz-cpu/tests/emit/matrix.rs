@@ -1,10 +1,11 @@
 //! Tests matrix instructions: products of tiles, dot products, and targets that have neither.
 
 use half::bf16;
-use litz_cpu::emit::emit_module;
-use litz_cpu::llvm::{CpuTarget, assembly};
 use litz_ir::kernel::{Kernel, Op};
 use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
+use litz_llvm::Processor;
+use litz_llvm::emit::emit_module;
+use litz_llvm::llvm::assembly;
 use litz_runtime::reference::{self, MemView};
 
 use crate::harness::*;
@@ -123,7 +124,7 @@ fn product(x: &[bf16], w: &[bf16], [terms, columns, width]: [usize; 3]) -> Vec<f
 }
 
 /// What the reference device makes of a kernel of bf16 after the passes for a target, which this machine need not be.
-fn interpreted(kernel: &Kernel, target: &CpuTarget, size: i64, [x, w]: [&[bf16]; 2], y: &mut [f32]) {
+fn interpreted(kernel: &Kernel, target: &Processor, size: i64, [x, w]: [&[bf16]; 2], y: &mut [f32]) {
     let bytes =
         |elements: &[bf16]| elements.iter().flat_map(|x| x.to_bits().to_ne_bytes()).collect::<Vec<u8>>();
     let found = interpreted_bytes(kernel, target, size, [&bytes(x), &bytes(w)], y.len());
@@ -133,7 +134,7 @@ fn interpreted(kernel: &Kernel, target: &CpuTarget, size: i64, [x, w]: [&[bf16];
 /// The same by the bytes of all elements.
 fn interpreted_bytes(
     kernel: &Kernel,
-    target: &CpuTarget,
+    target: &Processor,
     size: i64,
     [x, w]: [&[u8]; 2],
     count: usize,
@@ -156,7 +157,7 @@ fn products_of_tiles() {
             let (mut x, mut w) = (whole(terms * m), whole(96 * terms));
             let expected = product(&x, &w, [terms, COLUMNS, 32]);
             let mut y = vec![0.0f32; COLUMNS * m];
-            interpreted(&kernel, &CpuTarget::amx(), m as i64, [&x, &w], &mut y);
+            interpreted(&kernel, &Processor::amx(), m as i64, [&x, &w], &mut y);
             assert_eq!(y, expected, "{m} rows, {shape:?}");
             if let Some(compiled) = &compiled {
                 compiled.run(&[m as i64], &[param(&mut x), param(&mut w), param(&mut y)]);
@@ -181,7 +182,7 @@ fn dot_products() {
             let is_same = |(a, b): (&f32, &f32)| a == b || (a.is_nan() && b.is_nan());
             assert!(y.iter().zip(&expected).all(is_same), "{terms} terms, {lanes} lanes: {y:?} {expected:?}");
         };
-        interpreted(&kernel, &CpuTarget::avx512_bf16(), 3, [&x, &w], &mut y);
+        interpreted(&kernel, &Processor::avx512_bf16(), 3, [&x, &w], &mut y);
         check(&y);
         if let Some(compiled) = Compiled::with(&kernel, "avx512bf16") {
             compiled.run(&[3], &[param(&mut x), param(&mut w), param(&mut y)]);
@@ -224,7 +225,7 @@ fn dot_products_of_bytes() {
             |row: &[i8], j| row.iter().enumerate().map(|(k, &a)| i32::from(a) * element(k, j)).sum::<i32>();
         let expected: Vec<i32> = x.chunks(terms).flat_map(|row| (0..20).map(move |j| sum(row, j))).collect();
         let raw = |bytes: &[i8]| bytes.iter().map(|&byte| byte as u8).collect::<Vec<u8>>();
-        let y = interpreted_bytes(&kernel, &CpuTarget::avx512_vnni(), 3, [&raw(&x), &raw(&w)], 120);
+        let y = interpreted_bytes(&kernel, &Processor::avx512_vnni(), 3, [&raw(&x), &raw(&w)], 120);
         let y: Vec<i32> = y.into_iter().map(i32::from_ne_bytes).collect();
         assert_eq!(y, expected, "{depth} of {terms} terms, {lanes} lanes");
         if let Some(compiled) = Compiled::with(&kernel, "avx512vnni") {
@@ -235,7 +236,7 @@ fn dot_products_of_bytes() {
     }
 }
 
-fn instructions(kernel: &Kernel, target: &CpuTarget, name: &str) -> usize {
+fn instructions(kernel: &Kernel, target: &Processor, name: &str) -> usize {
     let ir = printed(std::slice::from_ref(kernel), target);
     let text = assembly(&ir, target).expect("compiles");
     text.lines().filter(|line| line.contains(name)).count()
@@ -246,7 +247,7 @@ fn instructions(kernel: &Kernel, target: &CpuTarget, name: &str) -> usize {
 #[test]
 fn tiles_stay_in_registers() {
     let kernel = tiles([1, 3, 32]);
-    let count = |name| instructions(&kernel, &CpuTarget::amx(), name);
+    let count = |name| instructions(&kernel, &Processor::amx(), name);
     assert_eq!([count("tdpbf16ps"), count("tileloadd"), count("tilestored")], [5, 6, 5]);
     assert_eq!([count("tilezero"), count("ldtilecfg"), count("tilerelease")], [5, 3, 1]);
 }
@@ -254,14 +255,14 @@ fn tiles_stay_in_registers() {
 /// Two rows of two vectors; a single lane takes the narrowest vector.
 #[test]
 fn pairs_are_one_instruction() {
-    assert_eq!(instructions(&dots(6, 16), &CpuTarget::avx512_bf16(), "vdpbf16ps"), 4);
-    assert_eq!(instructions(&dots(6, 1), &CpuTarget::avx512_bf16(), "vdpbf16ps"), 2);
+    assert_eq!(instructions(&dots(6, 16), &Processor::avx512_bf16(), "vdpbf16ps"), 4);
+    assert_eq!(instructions(&dots(6, 1), &Processor::avx512_bf16(), "vdpbf16ps"), 2);
 }
 
 /// Two rows of two vectors, and for both what the instruction without signs adds too much; deep ones take it off once.
 #[test]
 fn bytes_are_few_instructions() {
-    let target = CpuTarget::avx512_vnni();
+    let target = Processor::avx512_vnni();
     let count = |depth, name| instructions(&dots_of_bytes(depth, 24, 16), &target, name);
     assert_eq!([count(4, "vpdpbusd"), count(4, "vpsubd")], [4 + 2, 4]);
     assert_eq!([count(8, "vpdpbusd"), count(8, "vpsubd")], [2 * (4 + 2), 4]);
@@ -271,17 +272,17 @@ fn bytes_are_few_instructions() {
 #[test]
 fn without_the_instruction_there_is_no_code() {
     let targets =
-        [CpuTarget::avx512_bf16(), CpuTarget::avx2(), CpuTarget::baseline(), CpuTarget::avx512_vnni()];
-    let bytes = (CpuTarget::avx512(), dots_of_bytes(8, 24, 16));
+        [Processor::avx512_bf16(), Processor::avx2(), Processor::baseline(), Processor::avx512_vnni()];
+    let bytes = (Processor::avx512(), dots_of_bytes(8, 24, 16));
     let pairs = || dots(6, 16);
     let kernels = [tiles([1, 3, 32]), pairs(), pairs(), pairs()];
     for (target, kernel) in targets.iter().zip(kernels).chain([(&bytes.0, bytes.1)]) {
         assert_eq!(passed(&kernel, target).expect_err("it has none").slug, "no-instruction");
     }
     // Nor where a kernel that has the instruction is for another target.
-    let kernel = passed(&dots(6, 16), &CpuTarget::avx512_bf16()).expect("it has the instruction");
-    assert!(emit_module(&[kernel], &CpuTarget::avx2()).is_err());
-    assert!(emit_module(&[dots(6, 16)], &CpuTarget::avx512_bf16()).is_err());
+    let kernel = passed(&dots(6, 16), &Processor::avx512_bf16()).expect("it has the instruction");
+    assert!(emit_module(&[kernel], &Processor::avx2()).is_err());
+    assert!(emit_module(&[dots(6, 16)], &Processor::avx512_bf16()).is_err());
 }
 
 /// Runs of two elements are moved as one, here from the rows of a matrix to pairs side by side.
@@ -299,7 +300,7 @@ fn runs_are_copied_as_wider_elements() {
         });
     });
     let kernel = k.finish();
-    assert_eq!(instructions(&kernel, &CpuTarget::avx512_bf16(), "vcvtneps2bf16"), 0);
+    assert_eq!(instructions(&kernel, &Processor::avx512_bf16(), "vcvtneps2bf16"), 0);
     for compiled in Compiled::on_all(&kernel) {
         // Every bit is kept, of values that no conversion would keep as well.
         let mut x: Vec<u16> = (0..160).map(|at| at * 409 + 1).collect();

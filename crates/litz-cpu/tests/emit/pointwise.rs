@@ -251,7 +251,7 @@ fn rows_repeated_by_mod_are_contiguous() {
         k.store(y, "j", abc);
     });
     let kernel = k.finish();
-    let ir = litz_cpu::emit::emit(&kernel, &litz_cpu::llvm::CpuTarget::avx512()).expect("emits").text;
+    let ir = litz_llvm::emit::emit(&kernel, &litz_llvm::Processor::avx512()).expect("emits").text;
     assert!(!ir.contains("gather") && !ir.contains("masked"), "{ir}");
     let (mut x, mut row, mut column) = (numbers(768 * 3), numbers(768), numbers(3));
     let mut y = vec![0.0f32; 768 * 3];

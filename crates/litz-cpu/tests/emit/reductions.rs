@@ -1,8 +1,8 @@
 //! Reductions: every operation, argument reductions, rows, scatters, atomics.
 
-use litz_cpu::llvm::CpuTarget;
 use litz_ir::kernel::{Act, Kernel, Op, Stmt};
 use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
+use litz_llvm::Processor;
 use litz_runtime::reference::{self, MemView};
 
 use crate::harness::*;
@@ -35,7 +35,7 @@ fn rows_kernel(op: ReduceOp, dtype: Dtype, shape: [u32; 2]) -> Kernel {
 fn sums_of_lanes_are_those_of_the_reference_device() {
     for shape in SHAPES {
         let kernel = rows_kernel(ReduceOp::Sum, Dtype::F32, shape);
-        let kernel = passed(&kernel, &CpuTarget::host()).expect("the passes take it");
+        let kernel = passed(&kernel, &Processor::host()).expect("the passes take it");
         let compiled = Compiled::new(kernel.clone());
         for n in LENGTHS {
             let (mut x, mut found, mut expected) = (numbers(3 * n), [0.0f32; 3], [0u8; 12]);

@@ -1,8 +1,9 @@
 //! Register tiles.
 
-use litz_cpu::llvm::{CpuTarget, assembly};
 use litz_ir::kernel::Kernel;
 use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
+use litz_llvm::Processor;
+use litz_llvm::llvm::assembly;
 
 use crate::harness::*;
 
@@ -72,7 +73,7 @@ fn matrix_product_with_guarded_rows() {
 /// The tile stays in registers: one multiply-add for each group, and no vector goes to the stack in the loop over k.
 #[test]
 fn tiles_do_not_spill() {
-    let targets = [CpuTarget::avx512(), CpuTarget::avx2(), CpuTarget::aarch64()];
+    let targets = [Processor::avx512(), Processor::avx2(), Processor::aarch64()];
     for (tile, target) in TILES.into_iter().zip(targets) {
         let ir = printed(&[product(tile)], &target);
         let text = assembly(&ir, &target).expect("compiles");
@@ -174,7 +175,7 @@ fn tiles_with_partial_groups() {
         k.store(y, "20*ii + ji", a);
     });
     let kernel = k.finish();
-    let ir = printed(std::slice::from_ref(&kernel), &CpuTarget::avx512());
+    let ir = printed(std::slice::from_ref(&kernel), &Processor::avx512());
     assert!(!ir.contains("alloca"), "{ir}");
     let (mut x, mut w, mut y) = (numbers(90), numbers(600), vec![0.0f32; 60]);
     Compiled::new(kernel).run(&[], &[param(&mut x), param(&mut w), param(&mut y)]);

@@ -18,7 +18,7 @@ use super::prepared::{Prepared, SizeFacts};
 use super::queues::{Devices, On, Queues};
 use super::recordings::Recordings;
 use crate::arena::{AlignedBuf, GuardPages, GuardedPieces};
-use crate::device::{AddressSpace, Buffer, Launch};
+use crate::device::{AddressSpace, Buffer, Launch, RawStream};
 use crate::error::RunError;
 use crate::host::{Kept, Operand};
 use crate::limits::{Limit, LimitExceeded, Limits};
@@ -28,11 +28,17 @@ use crate::tensor::{TensorView, copy_strided, has_layout};
 use captures::Capture;
 use memory::{Arenas, Scratch};
 
+/// Of where kernels of a device with memory of its own take arguments to begin.
+const DEVICE_ALIGNMENT: usize = 16;
+
 /// What a call works in. One call uses it at a time; its memory grows to what the largest needed.
 pub(super) struct Context {
     queues: Queues,
-    /// Whether results go, and what is lent lies, where the steps have them, as the caller of a function does; else with the host.
-    is_inner: bool,
+    /// Where results go, and what is lent lies: with the host, or where the steps have them, as the caller of a function does, and one that
+    /// works on a stream of the device.
+    outside: AddressSpace,
+    /// Whether calls return when all is enqueued.
+    is_ahead: bool,
     /// Values of the size symbols.
     pub(super) values: Vec<i64>,
     plan: Option<Arc<Plan>>,
@@ -145,7 +151,8 @@ impl Context {
         let scratch = prepared.queues.iter().map(|_| Scratch::Shared(Buffer::default()));
         Ok(Context {
             queues: Queues::new(devices, &prepared.queues)?,
-            is_inner: false,
+            outside: AddressSpace::Host,
+            is_ahead: false,
             values: Vec::new(),
             plan: None,
             bases,
@@ -214,6 +221,18 @@ impl Context {
         self.arenas.give(&self.queues.devices);
     }
 
+    /// Works on the stream of whoever calls, or where that is the host on its own.
+    pub(super) fn follow(&mut self, stream: Option<RawStream>, is_ahead: bool) {
+        self.outside = if stream.is_some() { AddressSpace::Device } else { AddressSpace::Host };
+        self.is_ahead = is_ahead && stream.is_some() && !self.queues.are_many();
+        self.queues.follow(stream);
+    }
+
+    /// Returns when all that is enqueued has ended, or where the caller goes on at once says what is known to have gone wrong.
+    fn end(&mut self) -> Result<(), RunError> {
+        if self.is_ahead { self.queues.check() } else { self.queues.wait() }
+    }
+
     /// Forgets what the call before has begun.
     pub(super) fn begin(&mut self) {
         self.begun = Begun::default();
@@ -235,6 +254,9 @@ impl Context {
             Some(Lent { data, .. }) => Updated::Back { data, strides: view.strides.into(), len: view.len },
             None => Updated::Result,
         };
+        if view.space != AddressSpace::Host {
+            return self.set_input_of_device(at, view, lent);
+        }
         let plan = self.plan.as_ref().expect("invariant: inputs are set after the plan");
         let param = &plan.params[at];
         let shape = &param.shape;
@@ -292,6 +314,43 @@ impl Context {
             true => self.bases[at] = data,
             false => self.upload(at, device, data, bytes)?,
         }
+        Ok(())
+    }
+
+    /// Binds an input that is in the memory of its device, or a copy of it where steps would store to what the caller keeps, or where kernels
+    /// do not take it as it begins.
+    fn set_input_of_device(
+        &mut self,
+        at: usize,
+        view: &TensorView<'_>,
+        lent: Option<Lent>,
+    ) -> Result<(), RunError> {
+        let plan = self.plan.as_ref().expect("invariant: inputs are set after the plan");
+        let (param, device) = (&plan.params[at], plan.params[at].device);
+        let shape = &param.shape;
+        if self.queues.space(device) == AddressSpace::Host {
+            return Err(RunError::bug(
+                format!("input {at}"),
+                "it is in the memory of a device that does not run the program",
+            ));
+        }
+        if !has_layout(view.sizes, view.strides, &shape.strides) {
+            let message =
+                format!("expected strides {:?}, found {:?}: copy it first", shape.strides, view.strides);
+            return Err(RunError::bug(format!("input {at}"), message));
+        }
+        let is_aligned = view.data.addr().is_multiple_of(DEVICE_ALIGNMENT);
+        let may_store = !param.is_stored || lent.is_some_and(|lent| lent.is_apart);
+        if param.room <= shape.bytes && is_aligned && may_store {
+            self.bases[at] = view.data.cast_mut();
+            return Ok(());
+        }
+        let (room, bytes) = (param.room.max(shape.bytes), shape.bytes);
+        self.inputs[at].grow(&*self.queues.devices[device], room)?;
+        self.bases[at] = self.inputs[at].as_ptr();
+        let (from, to) = ((On::Device(device), view.data), (On::Device(device), self.bases[at]));
+        // SAFETY: the caller's input is as large as this, and so is our memory for it.
+        unsafe { self.queues.copy(device, from, to, bytes) };
         Ok(())
     }
 
@@ -392,7 +451,7 @@ impl Context {
                 }
             }
         }
-        self.queues.wait()?;
+        self.end()?;
         deadline.map_or(Ok(()), Deadline::check)?;
         Ok(true)
     }
@@ -508,7 +567,7 @@ impl Context {
             Some(child) => Ok(child),
             None => {
                 let mut child = Box::new(Context::new(&self.queues.devices, (&[], 0), prepared)?);
-                child.is_inner = true;
+                child.outside = AddressSpace::Device;
                 Ok(child)
             }
         }

@@ -7,6 +7,7 @@ use litz_ir::Dtype;
 use litz_ir::scalar::Scalar;
 
 use crate::arena::AlignedBuf;
+use crate::device::RawStream;
 use crate::error::RunError;
 use crate::spare::{Lent, Spare};
 use crate::tensor::Tensor;
@@ -61,6 +62,12 @@ pub struct OutputLayout<'a> {
 pub unsafe trait Outputs {
     /// Memory for the tensor at `index`: `layout.bytes` bytes, any address where that is 0.
     fn tensor(&mut self, index: usize, layout: &OutputLayout<'_>) -> Result<NonNull<u8>, RunError>;
+
+    /// The stream on which the caller has its inputs made and uses its results. Memory of both is the device's then, and a call is over when all is
+    /// enqueued there: what goes wrong later the next call says, or whoever waits. None: memory is the host's, and calls wait.
+    fn stream(&self) -> Option<RawStream> {
+        None
+    }
 
     /// Takes the tensor at `index` where it is: in the memory of the donated input number `param`, which was lent, from byte `offset` on.
     /// Where it does not (`false`), the tensor is copied to the memory that [`Outputs::tensor`] gives.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::device::{AddressSpace, Copy, Device, Event, Stream};
+use crate::device::{AddressSpace, Copy, Device, Event, RawStream, Stream};
 use crate::error::RunError;
 
 /// The devices that a program runs on, that of its first line first.
@@ -73,6 +73,16 @@ impl Queues {
             ended = ended.and(stream.wait());
         }
         ended
+    }
+
+    /// Enqueues on the caller's stream what is enqueued on the first one.
+    pub(super) fn follow(&mut self, stream: Option<RawStream>) {
+        self.streams[0].follow(stream);
+    }
+
+    /// What has gone wrong so far on the first stream, without waiting.
+    pub(super) fn check(&mut self) -> Result<(), RunError> {
+        self.streams[0].check()
     }
 
     /// Lets what is enqueued from here on begin after all that is enqueued so far on the first stream of its device, such as inputs that

@@ -9,10 +9,10 @@ use litz::pipeline::{compile, compile_loops};
 use litz::{Backend, Device, Options, Runner, Stage, Tensor, Text, Value, Verify};
 use litz_codegen::Realized;
 use litz_cpu::CpuBackend;
-use litz_cpu::llvm::CpuTarget;
 use litz_ir::Scalar;
-use litz_ir::kernel::{Act, Kernel, Stmt, visit};
+use litz_ir::kernel::{Act, Kernel, MemorySpace, Stmt, Sync, visit};
 use litz_ir::target::{Cpu, Isa, Target};
+use litz_llvm::Processor;
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::{Executable, RunOptions};
 use litz_runtime::reference::{DistantDevice, ReferenceDevice, ReferenceOptions};
@@ -51,6 +51,9 @@ pub fn run(file: &TestFile) -> Result<(), String> {
     check(&settings.gpu.to_string(), &automatic, reference(&automatic)?)?;
     seeds(&settings, &automatic, &weights, &calls, orders(1))
         .map_err(|e| format!("{}, {e}", settings.gpu))?;
+    if let Some(device) = on_gpu(&automatic, &*gpu, &settings)? {
+        check(&format!("{}, machine code", settings.gpu), &automatic, device)?;
+    }
     let host = host(&settings)?;
     for backend in natives(&settings.info, &host)? {
         let automatic = compiled(file, &settings, &*backend)?;
@@ -75,6 +78,9 @@ pub fn run(file: &TestFile) -> Result<(), String> {
             let gpu = litz::backend(&Options::for_target(schedule.target)).map_err(|e| e.to_string())?;
             let spread = realized_for(&loops, &schedule, &*gpu)?;
             check("given schedule, kernel passes", &spread, reference(&spread)?)?;
+            if let Some(device) = on_gpu(&spread, &*gpu, &settings)? {
+                check("given schedule, machine code", &spread, device)?;
+            }
             return seeds(&settings, &spread, &weights, &calls, orders(3))
                 .map_err(|e| format!("given schedule, kernel passes, {e}"));
         }
@@ -100,7 +106,7 @@ fn host(settings: &Settings) -> Result<Arc<dyn Backend>, String> {
         return Err(format!("expected the target of a CPU, found {}", settings.info));
     };
     let target = Target::Cpu(Cpu { isa: host.isa, ..*cpu });
-    Ok(Arc::new(CpuBackend::new(CpuTarget::host(), target)))
+    Ok(Arc::new(CpuBackend::new(Processor::host(), target)))
 }
 
 /// Constants by name, and calls. The input `in.0` begins a call.
@@ -173,6 +179,38 @@ fn native(realized: &Realized, backend: &dyn Backend, settings: &Settings) -> Re
         .map_err(|e| e.to_string())?;
     let threads = || Arc::new(ThreadPool::new(settings.options.threads));
     backend.load(&realized.kernels, &objects, &threads).map_err(|e| e.to_string())
+}
+
+/// Machine code for a GPU, and where this machine has one that runs it, a device.
+fn on_gpu(realized: &Realized, backend: &dyn Backend, settings: &Settings) -> Result<Option<Device>, String> {
+    let objects = litz::compile_kernels(backend, &realized.kernels, &settings.options, None);
+    let objects = match objects {
+        Err(error) if realized.kernels.iter().any(is_without_code) => {
+            let is_refused = error.to_string().contains("unsupported");
+            return if is_refused { Ok(None) } else { Err(error.to_string()) };
+        }
+        objects => objects.map_err(|e| format!("{}: {e}", backend.target()))?,
+    };
+    if backend.check_machine().is_err() {
+        return Ok(None);
+    }
+    let threads = || Arc::new(ThreadPool::new(1));
+    backend.load(&realized.kernels, &objects, &threads).map(Some).map_err(|e| e.to_string())
+}
+
+/// Whether the emitter refuses a kernel: of rings, boxes, clusters and the products of warpgroups.
+fn is_without_code(kernel: &Kernel) -> bool {
+    let mut found = kernel.mems.values().any(|data| data.space == MemorySpace::Cluster);
+    visit(&kernel.body, &mut |stmt| {
+        found |= match stmt {
+            Stmt::Act(Act::Sync(sync)) => {
+                matches!(sync, Sync::Cluster | Sync::Products | Sync::Acquire { .. } | Sync::Release { .. })
+            }
+            Stmt::Act(Act::BoxCopy(_)) => true,
+            _ => false,
+        };
+    });
+    found
 }
 
 fn check(

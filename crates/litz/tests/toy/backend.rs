@@ -13,6 +13,7 @@ use std::sync::Arc;
 /// The line of the toy in a table of backends.
 pub static TOY: Factory = Factory {
     name: "toy",
+    kind: "cpu",
     make: |request| {
         let usual = || "cpu(isa=sse2, threads=1)".parse();
         let target = request.target.map_or_else(usual, Ok)?;

@@ -17,7 +17,8 @@ impl Context {
     pub(in crate::program) fn set_outputs(&mut self, outputs: &mut dyn Outputs) -> Result<(), RunError> {
         let plan = self.plan.as_ref().expect("invariant: outputs are set after the plan");
         for (at, shape, device) in plan.direct.iter().skip(self.begun.outputs) {
-            let is_there = self.is_inner || self.queues.space(*device) == AddressSpace::Host;
+            let is_there =
+                self.outside != AddressSpace::Host || self.queues.space(*device) == AddressSpace::Host;
             self.bases[self.outputs_from + at] = match is_there {
                 true => outputs.tensor(*at, &layout(shape))?.as_ptr(),
                 false => {
@@ -35,7 +36,8 @@ impl Context {
         for (at, output) in plan.outputs.iter().enumerate() {
             match output {
                 OutputPlan::Direct(shape, device) => {
-                    if !self.is_inner && self.queues.space(*device) != AddressSpace::Host {
+                    if self.outside == AddressSpace::Host && self.queues.space(*device) != AddressSpace::Host
+                    {
                         let memory = outputs.tensor(at, &layout(shape))?;
                         let from = Address { base: Base::Output(at), offset: 0, device: *device };
                         self.bring(from, (On::Host, memory.as_ptr()), shape.bytes);
@@ -68,7 +70,8 @@ impl Context {
                     match std::mem::replace(&mut self.updated[*param], Updated::Result) {
                         Updated::Result => {
                             let memory = outputs.tensor(extra, &layout(shape))?;
-                            self.bring(update.from, (On::Host, memory.as_ptr()), shape.bytes);
+                            let outside = self.outside(update.from);
+                            self.bring(update.from, (outside, memory.as_ptr()), shape.bytes);
                         }
                         Updated::InResult => {}
                         Updated::Back { data, strides, len } => {
@@ -80,7 +83,7 @@ impl Context {
                 }
             }
         }
-        self.queues.wait()
+        self.end()
     }
 
     /// Copies new contents to the memory that was lent: the address, strides and bytes of it. What was stored there is there.
@@ -91,13 +94,19 @@ impl Context {
         (data, strides, len): (*mut u8, &[usize], usize),
     ) -> Result<(), RunError> {
         let outside = self.outside(from);
-        let is_outside = self.is_inner || self.queues.space(from.device) == AddressSpace::Host;
+        let is_outside =
+            self.outside != AddressSpace::Host || self.queues.space(from.device) == AddressSpace::Host;
         if len == 0 || is_outside && self.address(from) == data {
             return Ok(());
         }
         if has_layout(&shape.sizes, strides, &shape.strides) {
             self.bring(from, (outside, data), shape.bytes);
             return Ok(());
+        }
+        if outside != On::Host {
+            let message =
+                format!("its new contents have other strides than the memory that was lent: {strides:?}");
+            return Err(RunError::bug("an updated input", message));
         }
         let mut packed = AlignedBuf::new(shape.bytes)?;
         self.bring(from, (On::Host, packed.as_mut_ptr()), shape.bytes);
@@ -123,6 +132,6 @@ impl Context {
 
     /// Where results go that steps have on a device.
     fn outside(&self, from: Address) -> On {
-        if self.is_inner { On::Device(from.device) } else { On::Host }
+        if self.outside == AddressSpace::Host { On::Host } else { On::Device(from.device) }
     }
 }

@@ -1,0 +1,178 @@
+//! Prints loops over levels as conditions on the number of a thread.
+//!
+//! ```text
+//! warp w in 4 from 2 {        number >= 64, w = (number - 64) / 32, w < 4
+//!   lane l in 16 each 2 {     own = (number - 64) % 32, l = own / 2, and of the two the first one stores: own % 2 = 0
+//! ```
+//!
+//! A condition is left out where it holds for all threads around, as their number says.
+
+use litz_ir::kernel::{Loop, Mem, MemorySpace};
+use litz_ir::target::{Level, Team};
+use litz_sym::Expr;
+
+use super::super::block::Value;
+use super::super::ty::Prim;
+use super::super::{Bound, EmitError, Emitter};
+use super::Shape;
+use super::shape::threads_of;
+
+/// What is known of the thread that runs the code.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Thread {
+    /// Its number among those of the team around, an i32.
+    number: Value,
+    /// Threads of that team.
+    count: u32,
+    /// The number of its block among those of a point, where several run one.
+    pub(super) block: Option<Value>,
+    /// Whether all blocks of the point run the code.
+    is_of_point: bool,
+    /// The number of its warpgroup, inside of a loop over those.
+    pub(super) warpgroup: Option<Value>,
+    /// The point.
+    pub(super) point: Option<Value>,
+}
+
+impl Emitter<'_> {
+    /// Numbers the threads of a block.
+    pub(super) fn begin_thread(&mut self, shape: &Shape) -> Result<(), EmitError> {
+        let number = self.special("tid.x");
+        self.thread = Some(Thread {
+            number,
+            count: shape.threads,
+            block: None,
+            is_of_point: true,
+            warpgroup: None,
+            point: None,
+        });
+        Ok(())
+    }
+
+    /// The thread.
+    pub(super) fn here(&self) -> Result<&Thread, EmitError> {
+        self.thread.as_ref().ok_or_else(|| EmitError::unsupported("threads of a grid point"))
+    }
+
+    /// The number of the lane in its warp, an i32.
+    pub(super) fn lane(&mut self) -> Value {
+        let number = self.special("tid.x");
+        let last = self.b.int(Prim::I32, 31);
+        self.b.binary("and", &number, &last)
+    }
+
+    /// A loop over a level: each thread runs the iteration that is its own, if there is one.
+    pub(in super::super) fn level_loop(
+        &mut self,
+        inner: &Loop,
+        team: Team,
+        extent: Expr,
+    ) -> Result<(), EmitError> {
+        let around = self.here()?.clone();
+        self.facts.declare_index(inner.var, extent);
+        let (var, runs, within) = match team.level {
+            Level::Grid => return Err(EmitError::malformed("a loop over grids")),
+            Level::Block => self.block_of(team, extent, &around)?,
+            Level::Warpgroup | Level::Warp | Level::Thread | Level::Lane => {
+                self.thread_of(team, extent, &around)?
+            }
+        };
+        self.thread = Some(within);
+        let result = self.when(runs, &mut |cx| {
+            // What follows from the number holds where the thread has an iteration.
+            let var = cx.b.pin(var.clone());
+            cx.syms.insert(inner.var, Bound::Scalar(var));
+            cx.body(&inner.body)
+        });
+        self.syms.remove(&inner.var);
+        self.thread = Some(around);
+        result
+    }
+
+    /// The iteration of a block.
+    fn block_of(
+        &mut self,
+        team: Team,
+        extent: Expr,
+        around: &Thread,
+    ) -> Result<(Value, Option<Value>, Thread), EmitError> {
+        let Some(block) = around.block.clone() else {
+            return Err(EmitError::malformed("a loop over blocks inside of one"));
+        };
+        if team.each != 1 || team.from != 0 {
+            return Err(EmitError::unsupported("several blocks that do the same"));
+        }
+        let end = self.scalar(extent)?;
+        let runs = self.b.compare("icmp slt", &block, &end);
+        Ok((block, Some(runs), Thread { is_of_point: false, ..around.clone() }))
+    }
+
+    /// The iteration of a thread.
+    fn thread_of(
+        &mut self,
+        team: Team,
+        extent: Expr,
+        around: &Thread,
+    ) -> Result<(Value, Option<Value>, Thread), EmitError> {
+        let unit = threads_of(team.level);
+        let (from, each) = (team.from * unit, team.each * unit);
+        let mut number = around.number.clone();
+        let mut conditions = Vec::new();
+        if from > 0 {
+            let first = self.b.int(Prim::I32, i64::from(from));
+            conditions.push(self.b.compare("icmp uge", &number, &first));
+            number = self.b.binary("sub", &number, &first);
+        }
+        let (iteration, own) = match each {
+            1 => (number, self.b.int(Prim::I32, 0)),
+            // Of a warpgroup, the only one there is has all threads.
+            _ if from == 0 && around.count <= each => (self.b.int(Prim::I32, 0), number),
+            _ => {
+                let each = self.b.int(Prim::I32, i64::from(each));
+                (self.b.binary("udiv", &number, &each), self.b.binary("urem", &number, &each))
+            }
+        };
+        let mut warpgroup = around.warpgroup.clone();
+        if team.level == Level::Warpgroup {
+            let first = self.b.int(Prim::I32, i64::from(team.from));
+            warpgroup = Some(self.b.binary("add", &iteration, &first));
+        }
+        let var = self.b.convert("zext", &iteration, Prim::I64);
+        let room = i64::from(around.count.saturating_sub(from)).div_euclid(i64::from(each));
+        if self.facts.bounds(extent).lo < room
+            || i64::from(around.count) != i64::from(from) + room * i64::from(each)
+        {
+            let end = self.scalar(extent)?;
+            conditions.push(self.b.compare("icmp slt", &var, &end));
+        }
+        let runs = conditions.into_iter().reduce(|a, b| self.b.and(&a, &b));
+        let within = Thread { number: own, count: each, is_of_point: false, warpgroup, ..around.clone() };
+        Ok((var, runs, within))
+    }
+
+    /// Whether this is the thread, of those around, that stores to a memory. None where each does.
+    pub(in super::super) fn is_storing(&mut self, mem: Mem) -> Option<Value> {
+        let space = self.kernel.mems[mem].space;
+        let thread = self.thread.clone()?;
+        if !space.is_shared() {
+            return None;
+        }
+        let zero = self.b.int(Prim::I32, 0);
+        let first = (thread.count > 1).then(|| self.b.compare("icmp eq", &thread.number, &zero));
+        let block = thread.block.filter(|_| thread.is_of_point && space != MemorySpace::Shared);
+        let Some(block) = block else { return first };
+        let zero = self.b.int(Prim::I64, 0);
+        let is_first = self.b.compare("icmp eq", &block, &zero);
+        Some(match first {
+            Some(first) => self.b.and(&first, &is_first),
+            None => is_first,
+        })
+    }
+
+    /// From here on one block of the point is left.
+    pub(super) fn goes_on_alone(&mut self) {
+        if let Some(thread) = &mut self.thread {
+            thread.is_of_point = false;
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! Prints the functions of an NVIDIA GPU, which each thread of a block runs.
+//!
+//! ```text
+//! define ptx_kernel void @k0(ptr addrspace(1) %p0, float %p1, i64 %s0, ptr addrspace(1) %status, ptr addrspace(1) %global,
+//!                            ptr addrspace(1) %counts, i64 %points)
+//! ```
+//!
+//! - `p0` and so on: the parameters' elements, or where one is a number its value.
+//! - `s0` and so on: the values of [`Kernel::sizes`].
+//! - `status`: an `i32` that becomes the index of the check plus 1 where a `bind` fails.
+//! - `global`: for each grid point [`Shape::global_bytes`].
+//! - `counts`: an `i32` for each grid point, zero before and after, where [`Shape::counts_blocks`].
+//! - `points`: how many grid points there are.
+//!
+//! A block is launched for each grid point, or several where blocks run one together. Loops over levels become conditions on the number
+//! of a thread. What stands outside of them every thread runs, but only the first one of those around stores to memory that others see.
+//!
+//! Addresses are generic in the text. LLVM finds out which memory each is in, from where the memory begins.
+
+mod copies;
+mod fragments;
+mod lanes;
+mod levels;
+mod memory;
+mod shape;
+mod sync;
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use litz_ir::kernel::{Blocks, Kernel, Mem, MemorySpace};
+use litz_sym::Expr;
+
+use super::block::{ScopeKind, Value};
+use super::ty::{self, Prim, Ty};
+use super::{Bound, EmitError, Emitter, Form, Function, MemState, body, register};
+use crate::processor::Processor;
+use crate::vmath::library;
+pub(super) use levels::Thread;
+pub use shape::Shape;
+
+/// A parameter.
+fn named(name: &str, ty: Ty) -> Value {
+    Value { text: name.into(), ty, depth: 0 }
+}
+
+/// The function of a kernel.
+pub(super) fn function(kernel: &Kernel, target: &Processor) -> Result<Function, EmitError> {
+    let shape = Shape::of(kernel)?;
+    let mut cx = Emitter::new(kernel, target, named("%status", Ty::PTR));
+    let mut parameters = Vec::new();
+    for (mem, data) in kernel.mems.iter().take(kernel.params) {
+        let prim = ty::memory_type(data.dtype)?;
+        let is_only_read = if data.space.is_only_read() { " readonly" } else { "" };
+        parameters.push(if data.space == MemorySpace::Number {
+            format!("{} %p{}", Ty::scalar(prim), mem.0)
+        } else {
+            format!("ptr addrspace(1) noalias{is_only_read} %p{}", mem.0)
+        });
+    }
+    for (index, &sym) in kernel.sizes.iter().enumerate() {
+        let name = format!("%s{index}");
+        parameters.push(format!("i64 {name}"));
+        cx.syms.insert(sym, Bound::Scalar(named(&name, Ty::I64)));
+    }
+    for name in ["status", "global", "counts"] {
+        parameters.push(format!("ptr addrspace(1) %{name}"));
+    }
+    parameters.push("i64 %points".into());
+
+    cx.status = cx.generic(1, "%status");
+    cx.begin_thread(&shape)?;
+    cx.blocks(&shape)?;
+    let declarations = defined(std::mem::take(&mut cx.b.declarations))?;
+
+    let mut text = String::new();
+    if shape.shared_bytes > 0 {
+        let _ =
+            writeln!(text, "@shared_of_{} = external addrspace(3) global [0 x i8], align 1024", kernel.name);
+    }
+    let registers = kernel.registers.map_or_else(String::new, |most| format!(" \"nvvm.maxnreg\"=\"{most}\""));
+    let cluster = match (shape.blocks, shape.blocks_of_point.as_int()) {
+        (Blocks::Cluster, Some(count)) => format!(" \"nvvm.cluster_dim\"=\"{count}\""),
+        _ => String::new(),
+    };
+    write!(
+        text,
+        "define ptx_kernel void @{}({}) #0 \"nvvm.reqntid\"=\"{}\"{registers}{cluster} {{\n{}}}\n",
+        kernel.name,
+        parameters.join(", "),
+        shape.threads,
+        cx.b.finish()
+    )
+    .expect("invariant: writing to a string succeeds");
+    Ok(Function { text, declarations })
+}
+
+/// Declarations with definitions in the place of those of functions that a GPU does not have.
+fn defined(declarations: BTreeSet<String>) -> Result<BTreeSet<String>, EmitError> {
+    let mut all = BTreeSet::new();
+    for text in declarations {
+        let Some(external) = text.strip_prefix("declare ") else {
+            all.insert(text);
+            continue;
+        };
+        let name = external.split_once('@').and_then(|(_, rest)| rest.split('(').next());
+        let Some(definition) = name.and_then(library::definition) else {
+            return Err(EmitError::unsupported(format!("a GPU has no function `{external}`")));
+        };
+        all.extend(definition);
+    }
+    Ok(all)
+}
+
+impl Emitter<'_> {
+    /// A generic address of one in an address space.
+    fn generic(&mut self, space: u32, address: &str) -> Value {
+        self.b.pure(Ty::PTR, &[], format!("addrspacecast ptr addrspace({space}) {address} to ptr"))
+    }
+
+    /// A special register of the thread.
+    fn special(&mut self, name: &str) -> Value {
+        self.b.pure(Ty::scalar(Prim::I32), &[], format!("call i32 @llvm.nvvm.read.ptx.sreg.{name}()"))
+    }
+
+    /// Finds out which blocks run which points, and has each do that.
+    fn blocks(&mut self, shape: &Shape) -> Result<(), EmitError> {
+        let kernel = self.kernel;
+        let id = self.special("ctaid.x");
+        let id = self.b.convert("zext", &id, Prim::I64);
+        let one = Expr::one();
+        let (first, block) = if shape.blocks_of_point == one && shape.blocks == Blocks::One {
+            (id, None)
+        } else {
+            let count = self.scalar(shape.blocks_of_point)?;
+            let (point, block) = (self.b.binary("udiv", &id, &count), self.b.binary("urem", &id, &count));
+            (point, Some(block))
+        };
+        if let Some(thread) = &mut self.thread {
+            thread.block = block;
+        }
+        self.place_on_gpu(shape)?;
+        let Some(_) = kernel.persistent else {
+            self.point(&first, shape)?;
+            self.b.end("ret void");
+            return Ok(());
+        };
+        if shape.blocks == Blocks::Many {
+            return Err(EmitError::unsupported("persistent blocks of which several run a point"));
+        }
+        let width = self.special("nctaid.x");
+        let mut width = self.b.convert("zext", &width, Prim::I64);
+        if shape.blocks == Blocks::Cluster {
+            let count = self.scalar(shape.blocks_of_point)?;
+            width = self.b.binary("udiv", &width, &count);
+        }
+        let points = named("%points", Ty::I64);
+        let (preheader, header, exit) = (self.b.block(), self.b.new_block(), self.b.new_block());
+        self.b.jump(header);
+        let mut written = body::written(&kernel.body);
+        written.extend(self.seen_by_others());
+        written.sort_unstable();
+        written.dedup();
+        self.touch(&written);
+        self.b.open(ScopeKind::Loop { preheader, header }, header, written);
+        let point = self.b.later_phi(Ty::I64);
+        self.point(&point, shape)?;
+        let next = self.b.binary("add", &point, &width);
+        let more = self.b.compare("icmp slt", &next, &points);
+        let latch = self.b.block();
+        self.b.write_phi(header, &point, &[(&first, preheader), (&next, latch)]);
+        self.b.branch(&more, header, exit);
+        self.b.close_loop(exit);
+        self.b.continue_in(exit);
+        self.b.end("ret void");
+        Ok(())
+    }
+
+    /// Does one point: coordinates are divided out of its number.
+    fn point(&mut self, point: &Value, shape: &Shape) -> Result<(), EmitError> {
+        let kernel = self.kernel;
+        self.place_global(shape, point)?;
+        if let Some(thread) = &mut self.thread {
+            thread.point = Some(point.clone());
+        }
+        let mut rest = point.clone();
+        let small = self.facts.bounds(kernel.points()).hi <= i64::from(i32::MAX);
+        let mut coordinates = Vec::new();
+        for (number, axis) in kernel.grid.iter().enumerate().rev() {
+            if number == 0 {
+                coordinates.push(rest.clone());
+                break;
+            }
+            let extent = self.scalar(axis.extent)?;
+            let (quotient, remainder) = if small {
+                let [x, y] = [&rest, &extent].map(|value| self.b.convert("trunc", value, Prim::I32));
+                let both = [self.b.binary("udiv", &x, &y), self.b.binary("urem", &x, &y)];
+                both.map(|value| self.b.convert("zext", &value, Prim::I64)).into()
+            } else {
+                (self.b.binary("udiv", &rest, &extent), self.b.binary("urem", &rest, &extent))
+            };
+            coordinates.push(remainder);
+            rest = quotient;
+        }
+        coordinates.reverse();
+        for (axis, coordinate) in kernel.grid.iter().zip(coordinates) {
+            self.facts.declare_index(axis.var, axis.extent);
+            self.syms.insert(axis.var, Bound::Scalar(coordinate));
+        }
+        self.body(&kernel.body)
+    }
+
+    /// Finds the first element of memory that the threads of a point share.
+    fn place_global(&mut self, shape: &Shape, point: &Value) -> Result<(), EmitError> {
+        for (mem, data) in self.kernel.mems.iter() {
+            if data.space == MemorySpace::Global {
+                let bytes = self.scalar(shape.global_bytes)?;
+                let start = self.generic(1, "%global");
+                let own = self.b.binary("mul", point, &bytes);
+                let place = self.scalar(shape.place(mem).unwrap_or(Expr::zero()))?;
+                let start = self.advance(Ty::scalar(Prim::I8), &start, &own);
+                self.mems[mem].base = self.advance(Ty::scalar(Prim::I8), &start, &place);
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the first element of every piece of memory but those of a point.
+    fn place_on_gpu(&mut self, shape: &Shape) -> Result<(), EmitError> {
+        let forms = register::forms_of_threads(self.kernel);
+        for (mem, data) in self.kernel.mems.iter() {
+            let prim = ty::memory_type(data.dtype)?;
+            let base = match (data.space, forms[&mem]) {
+                (MemorySpace::Number, _) => {
+                    let slot = self.b.alloca(&format!("{}, align 8", Ty::scalar(prim)));
+                    self.b.effect_at(
+                        0,
+                        &[],
+                        &format!("store {} %p{}, ptr {}, align 8", Ty::scalar(prim), mem.0, slot.text),
+                    );
+                    slot
+                }
+                (MemorySpace::Read | MemorySpace::Write | MemorySpace::Update, _) => {
+                    self.generic(1, &format!("%p{}", mem.0))
+                }
+                (
+                    MemorySpace::Register | MemorySpace::Own | MemorySpace::Scratch,
+                    Form::Slots { .. } | Form::Packed,
+                ) => self.b.poison(Ty::PTR),
+                (MemorySpace::Register | MemorySpace::Own | MemorySpace::Scratch, Form::Memory) => {
+                    let most = self.facts.bounds(data.span()).hi;
+                    if most > litz_ir::target::Gpu::SCRATCH_BYTES {
+                        return Err(EmitError::unsupported(format!(
+                            "memory `{}` of a thread, of which the size has no bound",
+                            data.name
+                        )));
+                    }
+                    self.b.alloca(&format!("[{} x {}], align 16", most.max(1), Ty::scalar(prim)))
+                }
+                (MemorySpace::Shared, _) => {
+                    let place = shape.place(mem).and_then(|place| place.as_int()).unwrap_or(0);
+                    let start = self.b.pure(
+                        Ty::PTR,
+                        &[],
+                        format!(
+                            "getelementptr i8, ptr addrspace(3) @shared_of_{}, i64 {place}",
+                            self.kernel.name
+                        ),
+                    );
+                    self.generic(3, &start.text)
+                }
+                (MemorySpace::Global, _) => self.b.poison(Ty::PTR),
+                (MemorySpace::Cluster, _) => {
+                    return Err(EmitError::unsupported(format!(
+                        "`{}` is memory of a cluster's blocks",
+                        data.name
+                    )));
+                }
+            };
+            self.mems.push(MemState { dtype: data.dtype, prim, form: forms[&mem], base, version: 0 });
+        }
+        Ok(())
+    }
+
+    /// Memories to which threads store what others load.
+    pub(super) fn seen_by_others(&self) -> Vec<Mem> {
+        let stored = body::written(&self.kernel.body);
+        stored.into_iter().filter(|&mem| self.kernel.mems[mem].space.is_shared()).collect()
+    }
+}

@@ -1,0 +1,154 @@
+//! Says what a kernel of a GPU needs to be launched: threads, blocks, shared memory, and memory of its own.
+
+use litz_ir::kernel::{Act, Blocks, Kernel, KernelLoopKind, Mem, MemorySpace, Stmt, Sync, visit};
+use litz_ir::target::{Gpu, Level};
+use litz_sym::{Expr, Facts};
+
+use super::super::EmitError;
+
+/// How a kernel is launched. Emitted code relies on it.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// Threads of a block, whole warps.
+    pub threads: u32,
+    /// Blocks that run a grid point together.
+    pub blocks: Blocks,
+    /// How many they are.
+    pub blocks_of_point: Expr,
+    /// Bytes that the threads of a block share.
+    pub shared_bytes: u32,
+    /// Bytes of global memory that the threads of a grid point share, a multiple of [`Shape::ALIGNMENT`].
+    pub global_bytes: Expr,
+    /// Whether the blocks of a grid point count those that have come somewhere, in a word for each point that is zero between launches.
+    pub counts_blocks: bool,
+    /// Where each memory begins in what it is a part of: of those of the kernel that are shared or global.
+    places: Vec<(Mem, Expr)>,
+}
+
+impl Shape {
+    /// Of the addresses of all memories: as many bytes as one instruction loads.
+    pub const ALIGNMENT: i64 = Gpu::VECTOR_BYTES as i64;
+    /// Of memories that boxes are copied to, whose units change places. (PTX ISA, swizzle modes of tensors.)
+    const BOX_ALIGNMENT: i64 = 1024;
+
+    /// That of a kernel.
+    ///
+    /// # Errors
+    /// When the threads of a block share memory of which the size has no bound.
+    pub fn of(kernel: &Kernel) -> Result<Shape, EmitError> {
+        let mut facts = kernel.facts.clone();
+        kernel.grid.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
+        let mut teams = Teams { facts: facts.clone(), threads: 1, blocks: Expr::one() };
+        teams.visit(&kernel.body);
+        let mut places = Vec::new();
+        let (mut shared, mut global) = (0, Expr::zero());
+        let boxes = copied_as_boxes(kernel);
+        for (mem, data) in kernel.mems.iter() {
+            let bytes = data.span() * data.dtype.size() as i64;
+            match data.space {
+                MemorySpace::Shared => {
+                    let most = facts.bounds(bytes).hi;
+                    let alignment =
+                        if boxes.contains(&mem) { Shape::BOX_ALIGNMENT } else { Shape::ALIGNMENT };
+                    shared = next_multiple(shared, alignment);
+                    places.push((mem, Expr::int(shared)));
+                    shared += most.clamp(0, 1 << 32);
+                }
+                MemorySpace::Global => {
+                    places.push((mem, global));
+                    global = global + bytes.ceildiv(Shape::ALIGNMENT) * Shape::ALIGNMENT;
+                }
+                MemorySpace::Read
+                | MemorySpace::Number
+                | MemorySpace::Write
+                | MemorySpace::Update
+                | MemorySpace::Register
+                | MemorySpace::Scratch
+                | MemorySpace::Own
+                | MemorySpace::Cluster => {}
+            }
+        }
+        let mut counts_blocks = false;
+        visit(&kernel.body, &mut |stmt| {
+            counts_blocks |= matches!(stmt, Stmt::Act(Act::Sync(Sync::Elect | Sync::Await | Sync::Pass)));
+        });
+        let shared_bytes = u32::try_from(shared).ok().filter(|&bytes| bytes < 1 << 20);
+        let shared_bytes = shared_bytes.ok_or_else(|| {
+            EmitError::unsupported("threads that share memory of which the size has no bound")
+        })?;
+        Ok(Shape {
+            threads: teams.threads.next_multiple_of(Gpu::LANES),
+            blocks: kernel.blocks(),
+            blocks_of_point: teams.blocks,
+            shared_bytes,
+            global_bytes: global,
+            counts_blocks,
+            places,
+        })
+    }
+
+    /// Where a memory begins, in bytes.
+    pub(super) fn place(&self, mem: Mem) -> Option<Expr> {
+        self.places.iter().find(|(own, _)| *own == mem).map(|(_, place)| *place)
+    }
+}
+
+fn next_multiple(bytes: i64, alignment: i64) -> i64 {
+    (bytes + alignment - 1) / alignment * alignment
+}
+
+/// The memories that boxes are copied to.
+fn copied_as_boxes(kernel: &Kernel) -> Vec<Mem> {
+    let mut mems = Vec::new();
+    visit(&kernel.body, &mut |stmt| {
+        if let Stmt::Act(Act::BoxCopy(copy)) = stmt {
+            mems.push(copy.to);
+        }
+    });
+    mems
+}
+
+/// Counts threads and blocks.
+struct Teams {
+    facts: Facts,
+    threads: u32,
+    blocks: Expr,
+}
+
+impl Teams {
+    fn visit(&mut self, stmts: &[Stmt]) {
+        for stmt in stmts {
+            if let Stmt::Loop(inner) = stmt {
+                match inner.kind.team() {
+                    Some(team) if matches!(team.level, Level::Block | Level::Grid) => {
+                        let units = inner.extent * i64::from(team.each) + i64::from(team.from);
+                        self.blocks = if self.blocks == Expr::one() { units } else { self.blocks.max(units) };
+                    }
+                    Some(team) => {
+                        let most = self.facts.bounds(inner.extent).hi.clamp(0, i64::from(Gpu::THREADS));
+                        let units = i64::from(team.from) + most * i64::from(team.each);
+                        let threads = units.saturating_mul(threads_of(team.level).into());
+                        let threads = if most > 0 { threads.min(Gpu::THREADS.into()) } else { 0 };
+                        self.threads = self.threads.max(threads as u32);
+                    }
+                    None => {}
+                }
+                self.facts.declare_index(inner.var, inner.extent);
+                if let KernelLoopKind::Vector { lane: Some(lane), .. } = inner.kind {
+                    self.facts.declare_index(lane, inner.extent);
+                }
+            }
+            stmt.blocks().into_iter().for_each(|block| self.visit(block));
+        }
+    }
+}
+
+/// Threads of each of a level, within a block.
+pub(super) fn threads_of(level: Level) -> u32 {
+    match level {
+        Level::Grid | Level::Block => Gpu::THREADS,
+        Level::Warpgroup => Gpu::WARPGROUP,
+        Level::Warp => Gpu::LANES,
+        Level::Thread | Level::Lane => 1,
+    }
+}

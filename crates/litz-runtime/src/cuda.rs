@@ -1,0 +1,79 @@
+//! Runs code on NVIDIA GPUs, through the driver alone.
+//!
+//! The driver is found when a GPU is first asked for. A device works in its primary context, which PyTorch uses as well, so that both
+//! know each other's addresses. Launches on a stream are asynchronous; a stream's errors, those of data among them, are reported where it is waited for.
+
+mod driver;
+mod kernels;
+mod launch;
+mod memory;
+mod recording;
+mod stream;
+
+use std::sync::Arc;
+
+use crate::arena::OutOfMemory;
+use crate::device::{Device, DeviceMemory, KernelId, Stream};
+use crate::error::RunError;
+pub use driver::{CudaError, Facts, Gpu};
+pub use kernels::KernelShape;
+use kernels::Kernels;
+use memory::Memory;
+use stream::CudaStream;
+
+/// A GPU with the kernels of a program loaded.
+pub struct CudaDevice {
+    gpu: Arc<Gpu>,
+    kernels: Arc<Kernels>,
+    memory: Arc<Memory>,
+}
+
+impl CudaDevice {
+    /// Loads modules, which are cubins or PTX, and finds each kernel in one of them.
+    ///
+    /// # Errors
+    /// When the driver takes a module not, or no module has a kernel.
+    pub fn new(
+        gpu: Arc<Gpu>,
+        kernels: Vec<KernelShape>,
+        modules: &[Vec<u8>],
+    ) -> Result<CudaDevice, CudaError> {
+        let kernels = Arc::new(Kernels::load(&gpu, kernels, modules)?);
+        let memory = Arc::new(Memory::new(Arc::clone(&gpu)));
+        Ok(CudaDevice { gpu, kernels, memory })
+    }
+}
+
+impl Device for CudaDevice {
+    fn find(&self, name: &str) -> Option<KernelId> {
+        self.kernels.find(name)
+    }
+
+    fn concurrency(&self) -> usize {
+        0
+    }
+
+    fn memory(&self) -> Option<Arc<dyn DeviceMemory>> {
+        Some(Arc::clone(&self.memory) as Arc<dyn DeviceMemory>)
+    }
+
+    fn captures(&self) -> bool {
+        true
+    }
+
+    fn stream(&self) -> Result<Box<dyn Stream>, RunError> {
+        let stream = CudaStream::new(Arc::clone(&self.gpu), Arc::clone(&self.kernels))?;
+        Ok(Box::new(stream))
+    }
+}
+
+impl DeviceMemory for Memory {
+    fn allocate(&self, bytes: usize) -> Result<*mut u8, OutOfMemory> {
+        Memory::allocate(self, bytes)
+    }
+
+    unsafe fn free(&self, start: *mut u8) {
+        // SAFETY: by the contract.
+        unsafe { Memory::free(self, start) }
+    }
+}

@@ -1,0 +1,174 @@
+//! Finds GPUs, and calls the driver.
+
+use std::ffi::{CStr, c_int};
+use std::fmt;
+use std::ptr;
+use std::sync::Arc;
+
+use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute as Attribute, CUresult};
+
+use crate::error::RunError;
+
+/// What the driver could not do.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{call}: {message}")]
+pub struct CudaError {
+    /// What was called or looked for.
+    pub call: String,
+    /// The driver's words.
+    pub message: String,
+    /// Whether there is not enough memory.
+    pub is_out_of_memory: bool,
+}
+
+impl CudaError {
+    pub(crate) fn new(call: impl Into<String>, message: impl fmt::Display) -> CudaError {
+        CudaError { call: call.into(), message: message.to_string(), is_out_of_memory: false }
+    }
+}
+
+impl From<CudaError> for RunError {
+    fn from(error: CudaError) -> RunError {
+        RunError::bug(format!("the GPU's driver: {}", error.call), error.message)
+    }
+}
+
+/// An error where a call of the driver failed.
+pub(super) fn check(call: &str, result: CUresult) -> Result<(), CudaError> {
+    if result == CUresult::CUDA_SUCCESS {
+        return Ok(());
+    }
+    let mut text = ptr::null();
+    // SAFETY: the driver writes the address of a text of its own.
+    let message = unsafe {
+        match sys::cuGetErrorString(result, &raw mut text) {
+            CUresult::CUDA_SUCCESS if !text.is_null() => CStr::from_ptr(text).to_string_lossy().into_owned(),
+            _ => format!("{result:?}"),
+        }
+    };
+    let is_out_of_memory = result == CUresult::CUDA_ERROR_OUT_OF_MEMORY;
+    Err(CudaError { call: call.to_owned(), message, is_out_of_memory })
+}
+
+/// A GPU, and its primary context.
+pub struct Gpu {
+    device: CUdevice,
+    context: CUcontext,
+    /// What it has.
+    pub facts: Facts,
+}
+
+// SAFETY: the driver's functions may be called from any thread; contexts are made current where they are used.
+unsafe impl Send for Gpu {}
+// SAFETY: as above.
+unsafe impl Sync for Gpu {}
+
+/// What a GPU has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Facts {
+    /// Its name.
+    pub name: String,
+    /// Compute capability: 90 for 9.0.
+    pub capability: u32,
+    /// Units that run blocks.
+    pub units: u32,
+    /// Bytes that the threads of a block may share, at most.
+    pub shared_bytes: i64,
+    /// Bytes that the blocks of a unit share.
+    pub unit_shared_bytes: i64,
+    /// Registers of a unit.
+    pub unit_registers: u32,
+    /// Threads of a unit.
+    pub unit_threads: u32,
+    /// Blocks of a unit.
+    pub unit_blocks: u32,
+    /// Bytes of the cache that all units share.
+    pub l2_bytes: i64,
+    /// Bytes of memory.
+    pub bytes: usize,
+}
+
+impl Gpu {
+    /// The GPU of that number.
+    ///
+    /// # Errors
+    /// When there is no driver, or no such GPU.
+    pub fn open(number: u32) -> Result<Arc<Gpu>, CudaError> {
+        // SAFETY: it only looks for the library.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(CudaError::new("libcuda.so", "there is no driver of NVIDIA GPUs on this machine"));
+        }
+        let mut device = 0;
+        let mut count = 0;
+        let mut context = ptr::null_mut();
+        // SAFETY: all pointers are to variables that live longer than the calls.
+        unsafe {
+            check("cuInit", sys::cuInit(0))?;
+            check("cuDeviceGetCount", sys::cuDeviceGetCount(&raw mut count))?;
+            if i64::from(number) >= i64::from(count) {
+                return Err(CudaError::new(
+                    format!("cuda:{number}"),
+                    format!("this machine has {count} GPUs"),
+                ));
+            }
+            check("cuDeviceGet", sys::cuDeviceGet(&raw mut device, number.cast_signed()))?;
+            check("cuDevicePrimaryCtxRetain", sys::cuDevicePrimaryCtxRetain(&raw mut context, device))?;
+        }
+        let facts = Facts::of(device)?;
+        Ok(Arc::new(Gpu { device, context, facts }))
+    }
+
+    /// Makes its context that of the calling thread.
+    pub(super) fn enter(&self) -> Result<(), CudaError> {
+        // SAFETY: the context is retained.
+        check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.context) })
+    }
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        // SAFETY: retained once by `open`; nothing of it is used any more. What it returns nobody can act on.
+        let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
+    }
+}
+
+impl Facts {
+    fn of(device: CUdevice) -> Result<Facts, CudaError> {
+        let attribute = |which: Attribute| {
+            let mut value: c_int = 0;
+            // SAFETY: the value lives longer than the call.
+            let result = unsafe { sys::cuDeviceGetAttribute(&raw mut value, which, device) };
+            check("cuDeviceGetAttribute", result).map(|()| value)
+        };
+        let count = |which| attribute(which).map(|value| u32::try_from(value).unwrap_or(0));
+        let mut name = [0; 128];
+        let mut bytes = 0;
+        // SAFETY: the name has room for as many bytes as are asked for.
+        unsafe {
+            check(
+                "cuDeviceGetName",
+                sys::cuDeviceGetName(name.as_mut_ptr(), name.len() as c_int - 1, device),
+            )?;
+            check("cuDeviceTotalMem", sys::cuDeviceTotalMem_v2(&raw mut bytes, device))?;
+        }
+        // SAFETY: the last byte is still zero.
+        let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
+        let major = count(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+        let minor = count(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        Ok(Facts {
+            name,
+            capability: 10 * major + minor,
+            units: count(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+            shared_bytes: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?.into(),
+            unit_shared_bytes: attribute(
+                Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR,
+            )?
+            .into(),
+            unit_registers: count(Attribute::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR)?,
+            unit_threads: count(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?,
+            unit_blocks: count(Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR)?,
+            l2_bytes: attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?.into(),
+            bytes,
+        })
+    }
+}

@@ -1,0 +1,162 @@
+//! Loads kernels, and says how each is launched.
+
+use std::collections::HashMap;
+use std::ffi::{CString, c_void};
+use std::ptr;
+use std::sync::Arc;
+
+use cudarc::driver::sys::{self, CUfunction, CUfunction_attribute as Attribute, CUmodule};
+use litz_ir::kernel::{Kernel, MemorySpace};
+use litz_sym::Expr;
+
+use super::driver::{CudaError, Gpu, check};
+use crate::device::KernelId;
+use crate::formula::Formula;
+
+/// How a kernel is launched: what its code relies on.
+#[derive(Clone, Debug)]
+pub struct KernelShape {
+    name: String,
+    pub(super) checks: Vec<String>,
+    /// Of each parameter the bytes that it is passed by value, 0 for addresses.
+    pub(super) parameters: Vec<usize>,
+    pub(super) threads: u32,
+    pub(super) shared_bytes: u32,
+    /// So many blocks run all points, at most.
+    pub(super) persistent: Option<u32>,
+    /// Blocks of a grid point.
+    pub(super) blocks: Formula,
+    /// Bytes of global memory that a grid point has of its own.
+    pub(super) global_bytes: Formula,
+    /// Whether each point has a word in which blocks count.
+    pub(super) counts_blocks: bool,
+}
+
+impl KernelShape {
+    /// That of a kernel whose code was made for so many threads and blocks, and so much memory.
+    ///
+    /// # Errors
+    /// When these depend on other symbols than the sizes that a launch is given.
+    pub fn new(
+        kernel: &Kernel,
+        threads: u32,
+        shared_bytes: u32,
+        [blocks, global_bytes]: [Expr; 2],
+        counts_blocks: bool,
+    ) -> Result<KernelShape, CudaError> {
+        let formula = |expr: Expr| {
+            Formula::new(expr, &|sym| kernel.sizes.iter().position(|size| *size == sym)).map_err(|sym| {
+                CudaError::new(
+                    format!("kernel @{}", kernel.name),
+                    format!("`{sym}` has no value at a launch"),
+                )
+            })
+        };
+        let parameters = kernel.mems.values().take(kernel.params).map(|data| match data.space {
+            MemorySpace::Number => data.dtype.size(),
+            _ => 0,
+        });
+        Ok(KernelShape {
+            name: kernel.name.clone(),
+            checks: kernel.checks.clone(),
+            parameters: parameters.collect(),
+            threads,
+            shared_bytes,
+            persistent: kernel.persistent,
+            blocks: formula(blocks)?,
+            global_bytes: formula(global_bytes)?,
+            counts_blocks,
+        })
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What a failed check means.
+    pub(super) fn check(&self, status: u32) -> Option<&str> {
+        self.checks.get(usize::try_from(status).ok()?.checked_sub(1)?).map(String::as_str)
+    }
+}
+
+/// The kernels of a program on a GPU.
+pub(super) struct Kernels {
+    gpu: Arc<Gpu>,
+    modules: Vec<CUmodule>,
+    pub(super) all: Vec<(KernelShape, CUfunction)>,
+    by_name: HashMap<String, usize>,
+}
+
+// SAFETY: handles of the driver may be used from any thread.
+unsafe impl Send for Kernels {}
+// SAFETY: as above.
+unsafe impl Sync for Kernels {}
+
+impl Kernels {
+    pub(super) fn load(
+        gpu: &Arc<Gpu>,
+        shapes: Vec<KernelShape>,
+        modules: &[Vec<u8>],
+    ) -> Result<Kernels, CudaError> {
+        gpu.enter()?;
+        let by_name = shapes.iter().enumerate().map(|(at, shape)| (shape.name.clone(), at)).collect();
+        let mut kernels = Kernels { gpu: Arc::clone(gpu), modules: Vec::new(), all: Vec::new(), by_name };
+        for module in modules {
+            kernels.modules.push(load(module)?);
+        }
+        for shape in shapes {
+            let function = kernels.function(&shape)?;
+            kernels.all.push((shape, function));
+        }
+        Ok(kernels)
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<KernelId> {
+        self.by_name.get(name).map(|&at| KernelId(at))
+    }
+
+    fn function(&self, shape: &KernelShape) -> Result<CUfunction, CudaError> {
+        let missing = || CudaError::new(format!("kernel @{}", shape.name), "no module has it");
+        let name = CString::new(shape.name.as_str()).map_err(|_| missing())?;
+        let find = |&module: &CUmodule| {
+            let mut function = ptr::null_mut();
+            // SAFETY: the module is loaded; name and handle live longer than the call.
+            let result = unsafe { sys::cuModuleGetFunction(&raw mut function, module, name.as_ptr()) };
+            (result == sys::CUresult::CUDA_SUCCESS).then_some(function)
+        };
+        let function = self.modules.iter().find_map(find).ok_or_else(missing)?;
+        let bytes = shape.shared_bytes.cast_signed();
+        // SAFETY: the function is loaded.
+        let result = unsafe {
+            sys::cuFuncSetAttribute(
+                function,
+                Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                bytes,
+            )
+        };
+        check("cuFuncSetAttribute", result)?;
+        Ok(function)
+    }
+}
+
+fn load(image: &[u8]) -> Result<CUmodule, CudaError> {
+    // Of PTX, the text ends with a zero.
+    let mut bytes = image.to_vec();
+    bytes.push(0);
+    let mut module = ptr::null_mut();
+    // SAFETY: the image lives longer than the call, and says itself how long it is.
+    let result = unsafe { sys::cuModuleLoadData(&raw mut module, bytes.as_ptr().cast::<c_void>()) };
+    check("cuModuleLoadData", result)?;
+    Ok(module)
+}
+
+impl Drop for Kernels {
+    fn drop(&mut self) {
+        let _ = self.gpu.enter();
+        for &module in &self.modules {
+            // SAFETY: streams that launch its kernels keep this, and have ended. What is returned nobody can act on.
+            let _ = unsafe { sys::cuModuleUnload(module) };
+        }
+    }
+}

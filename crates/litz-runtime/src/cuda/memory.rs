@@ -1,0 +1,126 @@
+//! Takes memory of a GPU.
+
+use std::ptr;
+use std::sync::Arc;
+
+use cudarc::driver::sys;
+
+use super::driver::{CudaError, Gpu, check};
+use crate::arena::OutOfMemory;
+
+/// The memory of a GPU.
+pub(super) struct Memory {
+    gpu: Arc<Gpu>,
+}
+
+impl Memory {
+    pub(super) fn new(gpu: Arc<Gpu>) -> Memory {
+        Memory { gpu }
+    }
+
+    pub(super) fn allocate(&self, bytes: usize) -> Result<*mut u8, OutOfMemory> {
+        let mut start = 0;
+        // SAFETY: the address lives longer than the call.
+        let result = self
+            .gpu
+            .enter()
+            .and_then(|()| check("cuMemAlloc", unsafe { sys::cuMemAlloc_v2(&raw mut start, bytes) }));
+        result.map_err(|_| OutOfMemory { bytes })?;
+        Ok(ptr::with_exposed_provenance_mut(start as usize))
+    }
+
+    /// # Safety
+    /// It was allocated here, and nothing that is enqueued uses it.
+    pub(super) unsafe fn free(&self, start: *mut u8) {
+        // What is returned nobody can act on.
+        let _ = self.gpu.enter();
+        // SAFETY: by the contract.
+        let _ = unsafe { sys::cuMemFree_v2(start.addr() as u64) };
+    }
+}
+
+/// Memory of a GPU that is given back when nobody has it any more.
+pub(super) struct Piece {
+    gpu: Arc<Gpu>,
+    pub(super) start: u64,
+    pub(super) bytes: usize,
+}
+
+impl Piece {
+    /// So many bytes, which are zero.
+    pub(super) fn zeroed(gpu: &Arc<Gpu>, bytes: usize) -> Result<Piece, CudaError> {
+        gpu.enter()?;
+        let mut start = 0;
+        // SAFETY: the address lives longer than the call, and what is set was allocated.
+        unsafe {
+            check("cuMemAlloc", sys::cuMemAlloc_v2(&raw mut start, bytes))?;
+            check("cuMemsetD8", sys::cuMemsetD8_v2(start, 0, bytes))?;
+            // The streams of launches do not wait for the one that sets it.
+            check("cuCtxSynchronize", sys::cuCtxSynchronize())?;
+        }
+        Ok(Piece { gpu: Arc::clone(gpu), start, bytes })
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        let _ = self.gpu.enter();
+        // SAFETY: allocated above; whoever had it has waited. What is returned nobody can act on.
+        let _ = unsafe { sys::cuMemFree_v2(self.start) };
+    }
+}
+
+/// Words of the host that kernels write to.
+pub(super) struct Words {
+    gpu: Arc<Gpu>,
+    start: *mut u32,
+    count: usize,
+}
+
+// SAFETY: the words are plain memory, which one stream uses.
+unsafe impl Send for Words {}
+
+impl Words {
+    /// So many of them, all zero.
+    pub(super) fn new(gpu: &Arc<Gpu>, count: usize) -> Result<Words, CudaError> {
+        gpu.enter()?;
+        let count = count.max(1);
+        let mut start = ptr::null_mut();
+        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
+        // SAFETY: the address lives longer than the call; so many words are allocated.
+        unsafe {
+            check("cuMemHostAlloc", sys::cuMemHostAlloc(&raw mut start, 4 * count, flags))?;
+            ptr::write_bytes(start.cast::<u32>(), 0, count);
+        }
+        Ok(Words { gpu: Arc::clone(gpu), start: start.cast(), count })
+    }
+
+    /// The address of one, for the GPU as for the host.
+    pub(super) fn address(&self, number: usize) -> u64 {
+        debug_assert!(number < self.count, "invariant: a word for each kernel");
+        self.start.wrapping_add(number).expose_provenance() as u64
+    }
+
+    /// The first word that is not zero, which it is then again.
+    pub(super) fn take(&mut self) -> Option<(usize, u32)> {
+        (0..self.count).find_map(|number| {
+            // SAFETY: it is one of the words; kernels that write them have ended.
+            let word = unsafe { self.start.add(number) };
+            // SAFETY: as above.
+            let value = unsafe { word.read_volatile() };
+            (value != 0).then(|| {
+                // SAFETY: as above.
+                unsafe { word.write_volatile(0) };
+                (number, value)
+            })
+        })
+    }
+}
+
+impl Drop for Words {
+    fn drop(&mut self) {
+        let _ = self.gpu.enter();
+        // SAFETY: allocated above. What is returned nobody can act on.
+        let _ = unsafe { sys::cuMemFreeHost(self.start.cast()) };
+    }
+}

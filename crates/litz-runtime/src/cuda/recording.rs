@@ -1,0 +1,132 @@
+//! Keeps captured launches as a graph of the driver, whose arguments may be exchanged.
+
+use std::ptr;
+use std::sync::Arc;
+
+use cudarc::driver::sys::{self, CUDA_KERNEL_NODE_PARAMS, CUgraph, CUgraphExec, CUgraphNode, CUstream};
+
+use super::driver::{CudaError, Gpu, check};
+use super::launch::Prepared;
+use crate::device::Recording;
+
+/// Launches, one after another.
+pub(super) struct Graph {
+    gpu: Arc<Gpu>,
+    graph: CUgraph,
+    ready: CUgraphExec,
+    launches: Vec<(Prepared, CUgraphNode)>,
+}
+
+// SAFETY: handles of the driver may be used from any thread, one at a time.
+unsafe impl Send for Graph {}
+
+impl Recording for Graph {}
+
+fn parameters(launch: &mut Prepared, pointers: &mut Vec<*mut std::ffi::c_void>) -> CUDA_KERNEL_NODE_PARAMS {
+    *pointers = launch.pointers();
+    CUDA_KERNEL_NODE_PARAMS {
+        func: launch.function,
+        gridDimX: launch.blocks,
+        gridDimY: 1,
+        gridDimZ: 1,
+        blockDimX: launch.threads,
+        blockDimY: 1,
+        blockDimZ: 1,
+        sharedMemBytes: launch.shared_bytes,
+        kernelParams: pointers.as_mut_ptr(),
+        extra: ptr::null_mut(),
+        kern: ptr::null_mut(),
+        ctx: ptr::null_mut(),
+    }
+}
+
+impl Graph {
+    pub(super) fn new(gpu: &Arc<Gpu>, launches: Vec<Prepared>) -> Result<Graph, CudaError> {
+        let mut graph = Graph {
+            gpu: Arc::clone(gpu),
+            graph: ptr::null_mut(),
+            ready: ptr::null_mut(),
+            launches: Vec::with_capacity(launches.len()),
+        };
+        let mut pointers = Vec::new();
+        let mut last: Option<CUgraphNode> = None;
+        // SAFETY: all handles live longer than the calls; parameters are copied.
+        unsafe {
+            check("cuGraphCreate", sys::cuGraphCreate(&raw mut graph.graph, 0))?;
+            for mut launch in launches {
+                let mut node = ptr::null_mut();
+                if launch.blocks > 0 {
+                    let parameters = parameters(&mut launch, &mut pointers);
+                    let before = last.as_ref().map_or(ptr::null(), ptr::from_ref);
+                    let result = sys::cuGraphAddKernelNode_v2(
+                        &raw mut node,
+                        graph.graph,
+                        before,
+                        usize::from(last.is_some()),
+                        &raw const parameters,
+                    );
+                    check("cuGraphAddKernelNode", result)?;
+                    last = Some(node);
+                }
+                graph.launches.push((launch, node));
+            }
+            check(
+                "cuGraphInstantiate",
+                sys::cuGraphInstantiateWithFlags(&raw mut graph.ready, graph.graph, 0),
+            )?;
+        }
+        Ok(graph)
+    }
+
+    /// Gives launches other arguments, those of one after the other.
+    pub(super) fn update(
+        &mut self,
+        exchange: &mut dyn FnMut(&mut Prepared, &[*mut u8]) -> Result<bool, CudaError>,
+        args: &[*mut u8],
+    ) -> Result<(), CudaError> {
+        let mut rest = args;
+        let mut pointers = Vec::new();
+        for (launch, node) in &mut self.launches {
+            let own;
+            (own, rest) = rest.split_at(launch.args);
+            if launch.blocks == 0 || !exchange(launch, own)? {
+                continue;
+            }
+            let parameters = parameters(launch, &mut pointers);
+            // SAFETY: the node is one of the graph; parameters are copied.
+            let result =
+                unsafe { sys::cuGraphExecKernelNodeSetParams_v2(self.ready, *node, &raw const parameters) };
+            check("cuGraphExecKernelNodeSetParams", result)?;
+        }
+        Ok(())
+    }
+
+    /// Enqueues the launches one by one, where somebody captures them.
+    pub(super) fn launch_each(
+        &mut self,
+        enqueue: &mut dyn FnMut(&mut Prepared) -> Result<(), CudaError>,
+    ) -> Result<(), CudaError> {
+        let launches = self.launches.iter_mut().map(|(launch, _)| launch);
+        launches.filter(|launch| launch.blocks > 0).try_for_each(enqueue)
+    }
+
+    pub(super) fn launch(&self, stream: CUstream) -> Result<(), CudaError> {
+        // SAFETY: graph and stream are alive.
+        check("cuGraphLaunch", unsafe { sys::cuGraphLaunch(self.ready, stream) })
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        let _ = self.gpu.enter();
+        // SAFETY: created above; a graph that is launched may be destroyed. What is returned nobody can act on.
+        unsafe {
+            if !self.ready.is_null() {
+                let _ = sys::cuGraphExecDestroy(self.ready);
+            }
+            if !self.graph.is_null() {
+                let _ = sys::cuGraphDestroy(self.graph);
+            }
+        }
+    }
+}
