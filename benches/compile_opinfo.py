@@ -69,11 +69,11 @@ def sized(sample) -> int:
     return sum(leaf.numel() for leaf in leaves if isinstance(leaf, torch.Tensor))
 
 
-def samples(op, dtype, grad):
+def samples(op, dtype, grad, device):
     """The smallest samples that have elements, one without where there is any."""
     for seed in (torch.manual_seed, numpy.random.seed, random.seed):
         seed(0)
-    every = list(itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=grad), MOST_SAMPLES))
+    every = list(itertools.islice(op.sample_inputs(device, dtype, requires_grad=grad), MOST_SAMPLES))
     some = sorted((sample for sample in every if sized(sample)), key=sized)
     return (some or every)[:RUN_SAMPLES]
 
@@ -110,7 +110,7 @@ def run(function, inputs, grad):
         tangents = []
         for out in outs:
             real = torch.empty(out.shape, dtype=torch.float64).uniform_(-1, 1, generator=generator)
-            tangents.append(real.to(out.dtype))
+            tangents.append(real.to(out.dtype).to(out.device))
         grads = torch.autograd.grad(outs, wanted, tangents, allow_unused=True) if outs and wanted else []
         values += [value.detach() if value is not None else None for value in grads]
     return values
@@ -137,9 +137,10 @@ def compare(ours, eager, reference, is_random, twins=()):
                     raise Wrong(f"result {position}: strides {mine.stride()}, expected {theirs.stride()}")
         if is_random or not theirs.numel():
             continue
+        mine, theirs = mine.cpu(), theirs.cpu()
         mine, theirs = (x.to_dense() if x.layout != torch.strided else x for x in (mine, theirs))
         mine, theirs = (x.resolve_conj().resolve_neg() for x in (mine, theirs))
-        ref = reference[position] if reference is not None else None
+        ref = reference[position].cpu() if reference is not None else None
         has_reference = ref is not None and ref.shape == theirs.shape
         if not (theirs.is_floating_point() or theirs.is_complex()):
             # Places of what is nearly equal, such as boxes sorted by scores, are in double precision others than eager's, too.
@@ -158,7 +159,7 @@ def compare(ours, eager, reference, is_random, twins=()):
         if has_reference:
             r = ref.to(wide)[finite]
             unit = torch.finfo(theirs.dtype).eps
-            others = (twin[position].to(wide)[finite] for twin in twins)
+            others = (twin[position].cpu().to(wide)[finite] for twin in twins)
             allowed = 1.5 * max((x - r).norm() for x in (b, *others)) + unit * r.norm() + 1e-300
             if (a - r).norm() <= allowed:
                 continue
@@ -190,7 +191,7 @@ def moved(inputs, seed):
     for x in inputs:
         if x.is_floating_point():
             by = torch.finfo(x.dtype).eps * torch.randint(-1, 2, x.shape, generator=generator)
-            x.data.add_((x.detach().double() * by).to(x.dtype))
+            x.data.add_((x.detach().double() * by.to(x.device)).to(x.dtype))
     return inputs
 
 
@@ -277,6 +278,7 @@ def main() -> None:
     parser.add_argument("out", type=pathlib.Path, help="folder to write to")
     parser.add_argument("names", nargs="*", metavar="NAME", help="operators to run (default: all)")
     parser.add_argument("--dtype", default="float32", help="element type as PyTorch calls it")
+    parser.add_argument("--device", default="cpu", help="where tensors are: cpu or cuda")
     parser.add_argument("--grad", action="store_true", help="gradients, too")
     parser.add_argument("--dynamic", action="store_true", help="all sizes are symbolic")
     parser.add_argument("--errors", action="store_true", help="wrong calls instead of right ones: each has to raise where eager does")
@@ -288,7 +290,7 @@ def main() -> None:
     options.dynamic = True if options.dynamic else None
     dtype = getattr(torch, options.dtype)
     first, step = map(int, options.shard.split("/"))
-    takes = lambda op: dtype in (op.supported_backward_dtypes("cpu") if options.grad else op.supported_dtypes("cpu"))
+    takes = lambda op: dtype in (op.supported_backward_dtypes(options.device) if options.grad else op.supported_dtypes(options.device))
     if options.errors:
         ops = [op for op in op_db if op.error_inputs_func is not None]
     else:
@@ -313,9 +315,9 @@ def main() -> None:
         signal.alarm(TIME_LIMIT)
         try:
             if options.errors:
-                results = [check_error(op, error.sample_input, options) for error in op.error_inputs("cpu")]
+                results = [check_error(op, error.sample_input, options) for error in op.error_inputs(options.device)]
             else:
-                results = [check(op, sample, options) for sample in samples(op, dtype, options.grad)]
+                results = [check(op, sample, options) for sample in samples(op, dtype, options.grad, options.device)]
         except Exception as error:
             results = [{"verdict": "excluded", "why": reason(error)}]
         finally:

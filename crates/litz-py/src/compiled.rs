@@ -11,7 +11,7 @@ use litz::explain;
 use litz::pipeline::Texts;
 use litz::report::Report;
 use litz::tune::Tuned;
-use litz::{Compiled, Model, Options, Stage, Tensor, TensorView};
+use litz::{Compiled, Model, Options, RawStream, Stage, Tensor, TensorView};
 use litz_ir::graph::{Type, Value};
 use litz_ir::program::{Program, ProgramStep};
 use litz_ir::{Dtype, Scalar};
@@ -21,7 +21,7 @@ use litz_runtime::program::{OutputLayout, Outputs};
 use litz_runtime::tensor::Argument;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
 
 use crate::errors::{self, UnsupportedError};
 use crate::host::raised;
@@ -105,6 +105,8 @@ pub struct CompiledModel {
     results: usize,
     /// `empty(sizes, strides, dtype)`, `laid(tensor, sizes, strides)` and `view(tensor, sizes, strides, offset)` of the library whose tensors are returned.
     library: Library,
+    /// The GPU that runs it, in whose memory arguments and results are; none where that is the host's.
+    gpu: Option<u32>,
     exchanges: Exchanges,
     /// Whether there was a call since something was compiled.
     is_called: AtomicBool,
@@ -116,6 +118,8 @@ pub struct Library {
     laid: Py<PyAny>,
     view: Py<PyAny>,
     dtypes: HashMap<&'static str, Py<PyAny>>,
+    /// The type of its tensors, where these may be in a GPU's memory.
+    tensor: Option<Py<PyType>>,
 }
 
 impl Library {
@@ -129,7 +133,14 @@ impl Library {
             }
         }
         let method = |name: &str| object.getattr(name).map(Bound::unbind);
-        Ok(Library { empty: method("empty")?, laid: method("laid")?, view: method("view")?, dtypes: known })
+        let tensor = object.getattr("tensor").ok().and_then(|of| of.cast_into::<PyType>().ok());
+        Ok(Library {
+            empty: method("empty")?,
+            laid: method("laid")?,
+            view: method("view")?,
+            dtypes: known,
+            tensor: tensor.map(Bound::unbind),
+        })
     }
 
     fn empty<'py>(
@@ -171,6 +182,7 @@ impl CompiledModel {
         returned: Option<Vec<Bound<'_, PyTuple>>>,
         library: Library,
     ) -> PyResult<CompiledModel> {
+        let gpu = chosen.gpu;
         let (compiled, options, tuned) = tuning::compile(py, &model, chosen)?;
         HAS_COMPILED.store(true, Ordering::Relaxed);
         let graph = &model.imported.graph;
@@ -206,6 +218,7 @@ impl CompiledModel {
             restrided,
             results: graph.outputs.len(),
             library,
+            gpu,
             exchanges: Exchanges::default(),
             is_called: AtomicBool::new(false),
             compiled,
@@ -237,6 +250,7 @@ impl CompiledModel {
             restrided: Vec::new(),
             results,
             library,
+            gpu: None,
             exchanges: Exchanges::default(),
             is_called: AtomicBool::new(false),
             compiled,
@@ -271,6 +285,12 @@ impl CompiledModel {
             });
         }
         Ok(taken)
+    }
+
+    /// The stream on which the library works that has the arguments in a GPU's memory; none where they are in the host's.
+    fn stream(&self, py: Python<'_>) -> PyResult<Option<RawStream>> {
+        let (Some(gpu), Some(of)) = (self.gpu, &self.library.tensor) else { return Ok(None) };
+        self.exchanges.stream(of.bind(py), gpu).map(Some)
     }
 
     /// The page's part about this model. `args`, where there are some, are what the calls that are timed take.
@@ -361,6 +381,8 @@ struct Collected<'a> {
     taken: &'a [usize],
     values: Vec<Option<Py<PyAny>>>,
     error: Option<PyErr>,
+    /// The stream of the GPU in whose memory arguments and results are.
+    stream: Option<RawStream>,
 }
 
 impl Collected<'_> {
@@ -377,8 +399,10 @@ impl Collected<'_> {
             let data = Held::new(&tensor, self.exchanges)?.data();
             self.put(index, tensor.unbind());
             let Some(data) = NonNull::new(data) else { return Ok(NonNull::<Aligned>::dangling().cast()) };
-            // SAFETY: the library allocated these bytes for the tensor, which is held.
-            unsafe { advise_huge_pages(data, layout.bytes) };
+            if self.stream.is_none() {
+                // SAFETY: the library allocated these bytes for the tensor, which is held.
+                unsafe { advise_huge_pages(data, layout.bytes) };
+            }
             Ok(data)
         })
     }
@@ -414,6 +438,10 @@ unsafe impl Outputs for Collected<'_> {
             self.error = Some(error);
             RunError::Host { op: "the memory of a result".to_owned(), source_line: None, why }
         })
+    }
+
+    fn stream(&self) -> Option<RawStream> {
+        self.stream
     }
 
     fn in_input(&mut self, index: usize, param: usize, offset: usize, layout: &OutputLayout<'_>) -> bool {
@@ -486,6 +514,7 @@ impl CompiledModel {
             taken: &self.taken,
             values: Vec::with_capacity(self.results),
             error: None,
+            stream: self.stream(py)?,
         };
         let outcome = py.detach(|| {
             self.settle();

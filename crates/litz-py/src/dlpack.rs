@@ -25,6 +25,9 @@ pub struct Device {
 /// The host's memory.
 pub const CPU: Device = Device { kind: 1, index: 0 };
 
+/// The kind of NVIDIA GPUs.
+pub const CUDA: i32 = 2;
+
 /// An element type: family, bits and lanes.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,7 +89,8 @@ pub struct ExchangeApi {
     pub object_of_managed: Option<unsafe extern "C" fn(*mut ManagedVersioned, *mut *mut c_void) -> i32>,
     /// Fills a struct that is valid for as long as the object is.
     pub tensor_of_object: Option<unsafe extern "C" fn(*mut c_void, *mut DLTensor) -> i32>,
-    pub current_stream: *const c_void,
+    /// The stream of a device, by kind and number, on which the library works.
+    pub current_stream: Option<unsafe extern "C" fn(i32, i32, *mut *mut c_void) -> i32>,
 }
 
 /// Name of the capsule that [`ExchangeApi`] comes in.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use litz::settings::{SETTINGS, Setting, SettingError, names};
-use litz::{Fallback, HostOption, Options, PoolOption};
+use litz::{BACKENDS, Fallback, HostOption, Options, PoolOption};
 use litz_runtime::pool::ThreadPool;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -19,7 +19,8 @@ use crate::openmp::OpenMp;
 static POOLS: Mutex<BTreeMap<usize, Arc<ThreadPool>>> = Mutex::new(BTreeMap::new());
 
 /// Options beside the settings of the scheduler and of the rewrites.
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 13] = [
+    "gpu",
     "threads",
     "freeze",
     "dump",
@@ -37,6 +38,8 @@ const NAMES: [&str; 12] = [
 /// What a dictionary of Python's chooses.
 pub struct Chosen {
     pub options: Options,
+    /// The number of the GPU that runs it.
+    pub gpu: Option<u32>,
     /// How long to look for a faster schedule, at most.
     pub tune: Option<Duration>,
 }
@@ -49,7 +52,7 @@ impl Chosen {
     pub fn of(given: Option<&Bound<'_, PyDict>>) -> PyResult<Chosen> {
         // Several graphs of one process run in turns with other threads than Litz's.
         let options = Options { bind: false, ..Options::from_env() };
-        let mut chosen = Chosen { options, tune: None };
+        let mut chosen = Chosen { options, gpu: None, tune: None };
         given.map_or(Ok(()), |given| chosen.read(given))?;
         chosen.options.pool = Some(PoolOption(pool(chosen.options.threads)));
         Ok(chosen)
@@ -60,6 +63,12 @@ impl Chosen {
         for (key, value) in given {
             let key: String = key.extract()?;
             match &*key {
+                "gpu" => {
+                    self.gpu = value.extract()?;
+                    let name = if self.gpu.is_some() { "cuda" } else { "cpu" };
+                    let backend = BACKENDS.iter().find(|backend| backend.name == name);
+                    options.backend = backend.unwrap_or(&options.backend);
+                }
                 "threads" => options.threads = value.extract::<usize>()?.max(1),
                 "freeze" => options.freeze = value.extract()?,
                 "dump" => options.dump = value.extract::<Option<PathBuf>>()?,

@@ -8,7 +8,7 @@ use std::ptr;
 use std::slice;
 use std::sync::{Mutex, PoisonError};
 
-use litz::{TensorView, TensorViewMut};
+use litz::{RawStream, TensorView, TensorViewMut};
 use litz_ir::Dtype;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
@@ -17,7 +17,8 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyTuple, PyType};
 
 use crate::dlpack::{
-    CPU, DLTensor, DataType, EXCHANGE_CAPSULE, ExchangeApi, Managed, ManagedVersioned, READ_ONLY, Version,
+    CPU, CUDA, DLTensor, DataType, EXCHANGE_CAPSULE, ExchangeApi, Managed, ManagedVersioned, READ_ONLY,
+    Version,
 };
 
 /// The functions of one type of tensors. Tables live as long as the interpreter.
@@ -43,6 +44,17 @@ impl Exchange {
         (version.major == 1).then_some(Exchange { api })
     }
 
+    /// The stream on which the library works on an NVIDIA GPU.
+    fn stream(&self, py: Python<'_>, gpu: u32) -> PyResult<RawStream> {
+        let mut stream = ptr::null_mut();
+        // SAFETY: the table is of this version; the stream is written.
+        let found = unsafe {
+            let current = (*self.api).current_stream.ok_or_else(missing)?;
+            current(CUDA, gpu.cast_signed(), &raw mut stream)
+        };
+        if found == 0 { Ok(RawStream(stream)) } else { Err(PyErr::fetch(py)) }
+    }
+
     /// Fills a struct that is valid for as long as the object is.
     fn tensor(&self, object: &Bound<'_, PyAny>) -> PyResult<DLTensor> {
         let mut tensor = EMPTY;
@@ -60,6 +72,11 @@ impl Exchange {
 pub struct Exchanges(Mutex<Vec<(Py<PyType>, Exchange)>>);
 
 impl Exchanges {
+    /// The stream on which the library works that has tensors of a type on an NVIDIA GPU.
+    pub fn stream(&self, of: &Bound<'_, PyType>, gpu: u32) -> PyResult<RawStream> {
+        self.of(of).ok_or_else(missing)?.stream(of.py(), gpu)
+    }
+
     fn of(&self, ty: &Bound<'_, PyType>) -> Option<Exchange> {
         let known = |types: &Vec<(Py<PyType>, Exchange)>| {
             types.iter().find(|(known, _)| known.is(ty)).map(|(_, exchange)| *exchange)
@@ -149,8 +166,8 @@ impl Held {
     }
 
     fn of(tensor: DLTensor, capsule: Option<Py<PyAny>>, is_read_only: bool) -> PyResult<Held> {
-        if tensor.device.kind != CPU.kind {
-            return Err(PyValueError::new_err("expected a tensor in the host's memory"));
+        if tensor.device.kind != CPU.kind && tensor.device.kind != CUDA {
+            return Err(PyValueError::new_err("expected a tensor in the memory of the host or of a GPU"));
         }
         let dtype = tensor.dtype.dtype().ok_or_else(|| {
             PyTypeError::new_err(format!("elements of a type that Litz does not have: {:?}", tensor.dtype))
@@ -169,6 +186,11 @@ impl Held {
             return Err(PyValueError::new_err("an axis runs backwards: copy the array first"));
         }
         Ok(held)
+    }
+
+    /// The number of the GPU in whose memory it is; none where that is the host's.
+    pub fn gpu(&self) -> Option<u32> {
+        (self.tensor.device.kind == CUDA).then(|| self.tensor.device.index.cast_unsigned())
     }
 
     /// Extent of each dimension.
@@ -205,6 +227,7 @@ impl Held {
         let view = unsafe {
             TensorView::from_raw(self.dtype, self.sizes(), self.strides(), self.data().cast_const())
         };
+        let view = view.map(|view| if self.gpu().is_some() { view.on_device() } else { view });
         view.map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
@@ -221,6 +244,7 @@ impl Held {
         let data = ptr::NonNull::new(self.data()).unwrap_or(ptr::NonNull::dangling());
         // SAFETY: as for `view`; that nobody else reads it meanwhile is the caller's business, too.
         let view = unsafe { TensorViewMut::from_raw(self.dtype, self.sizes(), self.strides(), data) };
+        let view = view.map(|view| if self.gpu().is_some() { view.on_device() } else { view });
         view.map_err(|error| PyValueError::new_err(error.to_string()))
     }
 }

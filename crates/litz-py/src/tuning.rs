@@ -26,7 +26,7 @@ pub fn compile(
     model: &Model,
     chosen: Chosen,
 ) -> PyResult<(Compiled, Options, Option<Result<Tuned, String>>)> {
-    let Chosen { mut options, tune } = chosen;
+    let Chosen { mut options, tune, gpu: _ } = chosen;
     let (stop, mut interrupted) = (AtomicBool::new(false), None);
     let mut listen = || {
         if let Err(error) = Python::attach(|py| py.check_signals()) {

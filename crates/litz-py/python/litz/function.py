@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from . import _litz, collectives, counters, host
 from .errors import InternalError, UnsupportedError
 from .fx import Converted
-from .library import Torch
+from .library import OnGpu, Torch
 from .options import Options
 from .writer import Given
 
@@ -82,6 +82,7 @@ class Function(OutputCode):
             self._exchanges = None
         if converted.is_seeded:
             args.append(torch.empty((), dtype=torch.int64, device="cpu").random_())
+        host.HOST.works_on(converted.gpu)
         before = host.HOST.effects() if converted.ordered else 0
         try:
             with self._shown(args) if converted.objects else contextlib.nullcontext():
@@ -196,10 +197,12 @@ def compiled_of(converted: Converted, options: Options, donates: bool = True) ->
     native = options.native() | {"host": host.HOST, "fallback": options.fallback != "error"}
     if options.dump is not None:
         native["dump"] = _folder_of_its_own(options.dump)
+    if converted.gpu is not None:
+        native["gpu"] = converted.gpu
     compiled = _litz.compile_graph(
         converted.text,
-        Torch,
-        constants=converted.constants,
+        Torch if converted.gpu is None else OnGpu,
+        constants={name: constant.cpu() for name, constant in converted.constants.items()},
         taken=converted.taken,
         returned=converted.returned,
         options=native,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.utils import _pytree as pytree
 
 from . import _litz, collectives, effects, hops, random, refusals
 from .errors import NotConverted
@@ -50,6 +51,8 @@ class Converted:
     awaited: list[int]
     # Calls of operators that exchange with other processes, in their order, each with its group.
     exchanges: list[tuple[str, str]]
+    # The number of the GPU in whose memory all tensors are; none where that is the host's.
+    gpu: int | None = None
 
 
 def convert(
@@ -70,12 +73,20 @@ def convert(
     return _Converter(module, "main", frozen or {}, **settings).write()
 
 
+def _device(module) -> torch.device:
+    """Where a graph's tensors are: on the GPU that one of them is on, else with the host."""
+    values = [value for node in module.graph.nodes for value in pytree.tree_leaves(node.meta.get("val"))]
+    devices = {value.device for value in values if isinstance(value, torch.Tensor)}
+    return next((device for device in devices if device.type == "cuda"), torch.device("cpu"))
+
+
 class _Converter(Writer):
     """Converts one graph, and by converters of their own those inside of it."""
 
     def __init__(self, module, name, frozen, outer=None, is_seeded=False, hosted=frozenset(), is_backward=False, donated=frozenset()):
         super().__init__(module, outer, is_seeded, is_backward)
         self.module, self.graph_name, self.frozen = module, name, frozen
+        self.device = outer.device if outer else _device(module)
         # As for `_last_writes`: where a check of data fails, PyTorch runs the graph on the same arguments. Graphs inside may have such checks.
         may_fail = any(_checks_data(node) or isinstance(node.target, torch._ops.HigherOrderOperator) for node in module.graph.nodes)
         self.donated, self.donates = frozenset() if may_fail else donated, False
@@ -134,6 +145,7 @@ class _Converter(Writer):
             len(inputs),
             self.awaited,
             self.exchanges,
+            self.device.index if self.device.type == "cuda" else None,
         )
 
     def _text(self, head):

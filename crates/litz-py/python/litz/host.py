@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import re
 import threading
 
 import torch
@@ -57,7 +58,8 @@ class Dispatcher:
         op = overload(name)
         if not isinstance(op, torch._ops.OpOverload):
             return None
-        schema = str(op._schema)
+        # The name of a single result says nothing.
+        schema = re.sub(r"-> (\S+) \w+$", r"-> \1", str(op._schema))
         text = f"{name}{schema[schema.index('('):]} {_constraint(op, is_backward)}"
         if torch.Tag.nondeterministic_seeded in op.tags:
             text += " tag nondeterministic_seeded"
@@ -74,6 +76,10 @@ class Dispatcher:
         return getattr(self._made, "calls", 0)
 
     @contextlib.contextmanager
+    def works_on(self, gpu: int | None) -> None:
+        """Has this thread's calls run operators on a GPU, or with `None` on the host."""
+        self._made.device = None if gpu is None else torch.device("cuda", gpu)
+
     def showing(self, objects: dict):
         """Has the operators that this thread runs find objects by their names."""
         outer = getattr(self._made, "objects", {})
@@ -109,7 +115,7 @@ class Dispatcher:
         given = [_copied(arg) if is_one else arg for arg, is_one in zip(given, is_own)]
         own, lent = (_storages(arg for arg, is_one in zip(given, is_own) if is_one is kind) for kind in (True, False))
         try:
-            decided = _run(op, name, given, results)
+            decided = _run(op, name, given, results, getattr(self._made, "device", None))
         except BaseException as error:
             # The traceback keeps what the operator was given.
             _forbid(lent, name)
@@ -135,8 +141,11 @@ class Dispatcher:
 HOST = Dispatcher()
 
 
-def _run(op, name, given, results) -> list:
-    """Runs an operator, and empties the list of what it was given. Results whose sizes the operator decides."""
+def _run(op, name, given, results, device=None) -> list:
+    """Runs an operator, on copies where that is to be on a device, and empties the list of what it was given. Results whose sizes the operator decides."""
+    ours = [tensor for argument, arg in zip(op._schema.arguments, given) if _is_written(argument) for tensor in _tensors(arg)]
+    if device is not None:
+        given[:] = [_moved(arg, device) for arg in given]
     keywords = _keywords(op)
     if name == "aten.view.dtype" and given[0].shape[-1:] == (1,):
         # PyTorch wants the last stride to be 1 even where the dimension has one element, and Litz gives such a stride any value.
@@ -148,6 +157,10 @@ def _run(op, name, given, results) -> list:
     if op.namespace != "aten":
         # What it has begun is over before anybody reads it, or takes the memory of its operands for other things.
         collectives.finish(outcome)
+    if device is not None:
+        for tensor, moved in zip(ours, written, strict=True):
+            tensor.copy_(moved)
+    ours.clear()
     if [_place(tensor) for tensor in written] != before:
         raise RuntimeError(f"{name} gave an argument other memory, sizes or strides, which others have no way to see")
     given.clear()
@@ -165,7 +178,7 @@ def _run(op, name, given, results) -> list:
                 _, number = result
                 if value.dtype != SCALAR_TYPES[number]:
                     raise RuntimeError(f"{name} gave {value.dtype}, expected {SCALAR_TYPES[number]}")
-                decided.append(value.detach())
+                decided.append(value.detach().cpu())
             elif isinstance(value, torch.Tensor):
                 if value.shape != result.shape:
                     raise RuntimeError(f"{name} gave {tuple(value.shape)}, expected {tuple(result.shape)}")
@@ -173,6 +186,15 @@ def _run(op, name, given, results) -> list:
             else:
                 result.fill_(value)
     return decided
+
+
+def _moved(arg, device):
+    """An argument on another device."""
+    if isinstance(arg, list):
+        return [_moved(item, device) for item in arg]
+    if isinstance(arg, torch.device):
+        return device
+    return arg.to(device) if isinstance(arg, torch.Tensor) else arg
 
 
 def _is_written(argument) -> bool:

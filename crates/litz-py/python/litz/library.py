@@ -11,6 +11,7 @@ class Torch:
     """PyTorch's tensors, in memory of its allocator."""
 
     dtypes = {name: dtype for dtype, name in DTYPES.items()}
+    tensor = torch.Tensor
     # `empty(sizes, strides, dtype)`, without the dispatcher.
     empty = staticmethod(guards._empty_strided_cpu)
 
@@ -22,7 +23,7 @@ class Torch:
     @staticmethod
     def laid(tensor, sizes, strides):
         """A copy that lies so; the tensor itself where elements that differ would share memory."""
-        copy = Torch.empty(sizes, strides, tensor.dtype).copy_(tensor)
+        copy = torch.empty_strided(sizes, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
         return copy if are_distinct(sizes, strides) or are_alike(copy, tensor) else tensor
 
     @staticmethod
@@ -52,3 +53,8 @@ class Torch:
             tensor = tensor.as_strided((nbytes // tensor.itemsize,), (1,), 0).view(dtype)
         return tensor.as_strided(sizes, strides, offset).detach()
 
+
+class OnGpu(Torch):
+    """The same, in the memory of an NVIDIA GPU, which is the current one."""
+
+    empty = staticmethod(guards._empty_strided_cuda)

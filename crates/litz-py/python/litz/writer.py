@@ -146,7 +146,7 @@ class Writer:
         """The text of a tensor's type, but for its strides."""
         if value.layout != torch.strided or value.is_quantized or value.is_mkldnn:
             raise NotConverted(f"a tensor of layout {value.layout}")
-        if value.device.type != "cpu":
+        if value.device != self.root().device:
             raise NotConverted(f"a tensor on {value.device}")
         dtype = DTYPES.get(value.dtype)
         if dtype is None:
@@ -230,8 +230,10 @@ class Writer:
                 raise NotConverted(f"elements of type {value}")
             return DTYPES[value]
         if isinstance(value, torch.device):
-            if value.type != "cpu":
+            device = self.root().device
+            if value.type != device.type or value.index not in (None, device.index):
                 raise NotConverted(f"the device {value}")
+            # Texts speak of the one device that there is.
             return "cpu"
         if value is torch.strided:
             return "strided"
