@@ -3,7 +3,7 @@
 //! The text is final: no LLVM pass improves it, so vectors, masks, hoisting and register tiles are spelled out here.
 //! Emission is one walk over the kernel; `block.rs` has the idea that makes one walk enough.
 //!
-//! [`points`] has the functions of CPUs, [`gpu`] those of GPUs; what they do with statements is one.
+//! `points.rs` has the functions of CPUs, `gpu/` those of GPUs; what they do with statements is one.
 
 mod block;
 mod body;
