@@ -10,6 +10,7 @@
 mod emitter;
 mod functions;
 pub mod library;
+mod rough;
 mod tables;
 
 use std::fmt::Write;
@@ -233,6 +234,19 @@ pub fn inline(
     let Method::Direct(function) = method(op, elem) else { return None };
     let operand = Value { text: operand.to_string(), scalar: elem.scalar() };
     Some(function(&mut Emitter { lanes, isa, fresh, out }, elem.format(), &operand).text)
+}
+
+/// As [`inline`], of a number of single precision on a GPU, by its approximations: for results that are rounded to a half type. `None` for functions
+/// that have none.
+pub fn rough(
+    op: MathFn,
+    operand: &str,
+    fresh: &mut dyn FnMut() -> String,
+    out: &mut Vec<String>,
+) -> Option<String> {
+    let function = rough::function(op)?;
+    let operand = Value { text: operand.to_string(), scalar: Scalar::F32 };
+    Some(function(&mut Emitter { lanes: 1, isa: Isa::Ptx, fresh, out }, &operand).text)
 }
 
 /// Appends the definition of `op` for `isa` on vectors of `lanes` elements (on scalars for 1) to the module text

@@ -21,6 +21,13 @@ pub(super) fn written(stmts: &[Stmt]) -> Vec<Mem> {
     mems
 }
 
+/// Whether a loop copies.
+fn has_copies(inner: &Loop) -> bool {
+    let mut found = false;
+    visit(&inner.body, &mut |stmt| found |= matches!(stmt, Stmt::Act(Act::Copy { .. })));
+    found
+}
+
 impl Emitter<'_> {
     pub(super) fn statement(&mut self, stmt: &Stmt) -> Result<(), EmitError> {
         match stmt {
@@ -62,7 +69,14 @@ impl Emitter<'_> {
 
     fn run_loop(&mut self, inner: &Loop) -> Result<(), EmitError> {
         let extent = self.resolve(inner.extent);
-        match inner.kind {
+        let kind = match (inner.kind, extent.as_int()) {
+            // Copies of several lanes are no one instruction.
+            (KernelLoopKind::Vector { .. }, Some(_)) if self.thread.is_some() && has_copies(inner) => {
+                KernelLoopKind::Unroll
+            }
+            (kind, _) => kind,
+        };
+        match kind {
             KernelLoopKind::Unroll => {
                 let Some(count) = extent.as_int() else {
                     return Err(EmitError::malformed(format!("unrolled loop over {extent}")));

@@ -111,6 +111,12 @@ impl Emitter<'_> {
     fn vector_math(&mut self, function: MathFn, elem: Elem, operands: &[Value]) -> Value {
         let ty = operands[0].ty;
         if let [operand] = operands
+            && elem == Elem::F32
+            && let Some(value) = self.rough_math(function, operand)
+        {
+            return value;
+        }
+        if let [operand] = operands
             && (self.inlined < INLINE_LIMIT || self.thread.is_some())
         {
             let key = format!("inline {} {ty} {}", function.name(), operand.text);
@@ -135,6 +141,23 @@ impl Emitter<'_> {
         let list: Vec<String> = operands.iter().map(|value| format!("{ty} {}", value.text)).collect();
         let operands: Vec<&Value> = operands.iter().collect();
         self.b.pure(ty, &operands, format!("call fastcc {ty} {name}({})", list.join(", ")))
+    }
+
+    /// The chip's approximation, where that is enough for what the kernel stores, and there is one.
+    fn rough_math(&mut self, function: MathFn, operand: &Value) -> Option<Value> {
+        if !self.is_rough() {
+            return None;
+        }
+        let mut is_there = true;
+        let value = self.each_lane(std::slice::from_ref(operand), &mut |cx, lane| {
+            let key = format!("rough {} {}", function.name(), lane[0].text);
+            let value = cx.b.inline(lane[0].ty, &lane[0], key, &|fresh, out| {
+                vmath::rough(function, &lane[0].text, fresh, out)
+            });
+            is_there &= value.is_some();
+            value.unwrap_or_else(|| lane[0].clone())
+        });
+        is_there.then_some(value)
     }
 
     /// Does something lane by lane.

@@ -37,10 +37,15 @@ impl Emitter<'_> {
             ScalarOp::Add => self.b.binary("fadd", a, b),
             ScalarOp::Sub => self.b.binary("fsub", a, b),
             ScalarOp::Mul => self.b.binary("fmul", a, b),
+            ScalarOp::Div if self.is_rough() && dtype.compute() == Dtype::F32 => self.rough_quotient(a, b),
             ScalarOp::Div => self.b.binary("fdiv", a, b),
             ScalarOp::FloorDiv => self.floor_divide(a, b),
             ScalarOp::Mod => self.float_mod(a, b),
             ScalarOp::Rem => self.float_rem(a, b),
+            ScalarOp::Max | ScalarOp::Min if self.thread.is_some() && a.ty.prim == Prim::F32 => {
+                // One instruction, which gives NaN where either is, and of zeros the one whose sign says so.
+                self.b.intrinsic(if op == ScalarOp::Max { "maximum" } else { "minimum" }, &[a, b])
+            }
             ScalarOp::Max => self.float_extreme("fcmp ogt", a, b),
             ScalarOp::Min => self.float_extreme("fcmp olt", a, b),
             ScalarOp::Neg => self.b.unary("fneg", a),
@@ -116,6 +121,16 @@ impl Emitter<'_> {
         let extreme = self.b.select(&is_better, b, a);
         let is_nan = self.b.compare("fcmp uno", b, b);
         self.b.select(&is_nan, b, &extreme)
+    }
+
+    /// A quotient by the approximations of the chip.
+    fn rough_quotient(&mut self, a: &Value, b: &Value) -> Value {
+        let one = self.number(a, 1.0);
+        let is_inverse = a.text == one.text;
+        self.each_lane(&[a.clone(), b.clone()], &mut |cx, lane| match is_inverse {
+            true => cx.b.call(lane[0].ty, "llvm.nvvm.rcp.approx.ftz.f", &[&lane[1]]),
+            false => cx.b.call(lane[0].ty, "llvm.nvvm.div.full", &[&lane[0], &lane[1]]),
+        })
     }
 
     /// C's `fmod`.

@@ -91,7 +91,7 @@ impl Emitter<'_> {
     }
 
     /// Appends `name = instruction` and gives the name.
-    fn line(&mut self, scalar: Scalar, instruction: &str) -> Value {
+    pub(super) fn line(&mut self, scalar: Scalar, instruction: &str) -> Value {
         let text = (self.fresh)();
         self.push(format!("  {text} = {instruction}"));
         Value { text, scalar }

@@ -7,13 +7,13 @@
 //!
 //! A condition is left out where it holds for all threads around, as their number says.
 
-use litz_ir::kernel::{Loop, Mem, MemorySpace};
+use litz_ir::kernel::{Kernel, Loop, Mem, MemorySpace};
 use litz_ir::target::{Level, Team};
 use litz_sym::Expr;
 
 use super::super::block::Value;
 use super::super::ty::Prim;
-use super::super::{Bound, EmitError, Emitter};
+use super::super::{Bound, EmitError, Emitter, body};
 use super::Shape;
 use super::shape::threads_of;
 
@@ -32,6 +32,16 @@ pub(in super::super) struct Thread {
     pub(super) warpgroup: Option<Value>,
     /// The point.
     pub(super) point: Option<Value>,
+    /// Whether the approximations of the chip are enough for what the kernel stores.
+    is_rough: bool,
+}
+
+/// Whether all floats that a kernel stores for others are of half types, of which there are some.
+fn stores_half_types_alone(kernel: &Kernel) -> bool {
+    let stored = body::written(&kernel.body).into_iter().map(|mem| &kernel.mems[mem]);
+    let stored = stored.filter(|data| !data.space.is_local() || data.space == MemorySpace::Global);
+    let mut floats = stored.map(|data| data.dtype).filter(|dtype| dtype.is_float()).peekable();
+    floats.peek().is_some() && floats.all(|dtype| dtype.compute() != dtype)
 }
 
 impl Emitter<'_> {
@@ -45,6 +55,7 @@ impl Emitter<'_> {
             is_of_point: true,
             warpgroup: None,
             point: None,
+            is_rough: stores_half_types_alone(self.kernel),
         });
         Ok(())
     }
@@ -52,6 +63,11 @@ impl Emitter<'_> {
     /// The thread.
     pub(super) fn here(&self) -> Result<&Thread, EmitError> {
         self.thread.as_ref().ok_or_else(|| EmitError::unsupported("threads of a grid point"))
+    }
+
+    /// Whether the approximations of the chip are enough.
+    pub(in super::super) fn is_rough(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| thread.is_rough)
     }
 
     /// The number of the lane in its warp, an i32.

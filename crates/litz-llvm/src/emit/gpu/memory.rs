@@ -314,6 +314,11 @@ impl Emitter<'_> {
                 whole = whole + term * factor;
             }
         }
+        // Elements of a unit stay side by side.
+        let inner = (index - whole).constant().rem_euclid(unit);
+        if inner > 0 && self.facts.simplify((index - whole - inner).modulo(unit)).is_zero() {
+            whole = whole + inner;
+        }
         let at = self.scalar(index - whole)?;
         let line = self.shifted("lshr", &at, row * rows);
         let line = if swizzle.pairs {

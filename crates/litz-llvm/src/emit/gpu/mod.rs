@@ -55,7 +55,7 @@ pub(super) fn function(kernel: &Kernel, target: &Processor) -> Result<Function, 
         parameters.push(if data.space == MemorySpace::Number {
             format!("{} %p{}", Ty::scalar(prim), mem.0)
         } else {
-            format!("ptr addrspace(1) noalias{is_only_read} %p{}", mem.0)
+            format!("ptr addrspace(1) noalias align {}{is_only_read} %p{}", Shape::ALIGNMENT, mem.0)
         });
     }
     for (index, &sym) in kernel.sizes.iter().enumerate() {
