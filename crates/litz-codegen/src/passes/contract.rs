@@ -18,7 +18,11 @@ pub const PASS: Pass = Pass { name: "contract", run };
 
 /// Contracts products, where the target has the instruction.
 fn run(kernel: &mut Kernel, target: &Target) -> Result<(), Diag> {
-    if target.instruction("fma").is_none() {
+    let has_instruction = match target {
+        Target::Cpu(_) => target.instruction("fma").is_some(),
+        Target::Gpu(_) => true,
+    };
+    if !has_instruction {
         return Ok(());
     }
     let products = products(kernel);

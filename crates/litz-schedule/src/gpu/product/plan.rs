@@ -15,7 +15,7 @@
 //! }
 //! ```
 
-use super::problem::{Contracted, Problem, Unit};
+use super::problem::{BUFFERS, Contracted, Problem, Unit};
 use super::results::{self, Passing};
 use super::stage::Operand;
 use super::tile::Tile;
@@ -32,8 +32,11 @@ use litz_ir::schedule::{Holds, KernelPlan, Layout, Leaf, Local, LocalSpace, Loop
 use litz_ir::target::{Gpu, Level};
 use litz_sym::{Expr, Sym};
 
-/// Buffers in rotation of what is copied ahead.
-const BUFFERS: u32 = 3;
+/// Columns of a thread that lie side by side.
+const BESIDE: i64 = 4;
+
+/// Points of the sum that threads write out.
+const FEW: i64 = 4;
 
 /// Buffers in rotation, at most: more would wait for the memory no shorter.
 const MOST_BUFFERS: i64 = 8;
@@ -177,8 +180,17 @@ impl Points<'_> {
             }
             Unit::Threads => {
                 let at = [Expr::zero(), Expr::zero()];
+                // What the next points need is loaded while some are multiplied.
+                let is_split = turns > FEW && turns % FEW == 0;
+                let (outer, few) = (problem.name("k_few"), if is_split { FEW } else { 1 });
+                let turn = if few == 1 { turn } else { Expr::sym(outer) * few + turn };
                 let body = self.at(self.in_team(updates), at, Some(start + turn));
-                if turns == 1 { body } else { vec![looped(LoopKind::For, inner, turns, body)] }
+                match (turns, few) {
+                    (1, _) => body,
+                    (..=FEW, _) => unrolled(inner, turns, body),
+                    (_, 1) => vec![looped(LoopKind::For, inner, turns, body)],
+                    _ => vec![looped(LoopKind::For, outer, turns / few, unrolled(inner, few, body))],
+                }
             }
         };
         let points = |side: usize| [self.tile.sides(problem.unit)[side], turns * at_once];
@@ -317,6 +329,11 @@ impl Points<'_> {
                 Unit::Warp(_) | Unit::Warpgroup(_) => {
                     let all = tile.each[side] * problem.unit.shape()[side];
                     first[side] + each * (all / count) + of_team[side]
+                }
+                // Of columns a thread has four side by side, which are 16 bytes in shared memory.
+                Unit::Threads if side == 1 && count % BESIDE == 0 => {
+                    let (four, one) = (each.floordiv(BESIDE), each.modulo(BESIDE));
+                    starts[side] + four * (BESIDE * tile.teams[side]) + teams[side] * BESIDE + one
                 }
                 Unit::Threads => starts[side] + each * tile.teams[side] + teams[side],
             };

@@ -27,6 +27,12 @@ const LEAST_OF_THREADS: i64 = 16;
 /// Bytes of a row that warpgroups find in shared memory: eight units of 16 change places, as boxes put them.
 pub const ROW_BYTES: i64 = 128;
 
+/// Buffers in rotation of what is copied ahead.
+pub const BUFFERS: u32 = 3;
+
+/// Rows of both operands that the largest tile of warps takes.
+const LARGEST_ROWS: i64 = 256;
+
 /// Who sums the products of a tile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
@@ -255,11 +261,16 @@ impl<'a> Problem<'a> {
         size(&self.cx.loops.facts, self.sides[side].extent)
     }
 
-    /// Points of the sum that are copied at once, at most: 64 bytes of each row, of which an instruction takes a part, or as many
-    /// as threads go through between two meetings.
+    /// Points of the sum that are copied at once, at most: 64 bytes of each row, of which an instruction takes a part, twice as many where a unit
+    /// has room for two blocks so, or as many as threads go through between two meetings.
     pub fn most_copied(&self, at_once: i64) -> i64 {
         match self.unit {
-            Unit::Warp(_) => (64 / self.operand_bytes()).max(at_once),
+            Unit::Warp(_) => {
+                let rows = 2 * i64::from(BUFFERS) * LARGEST_ROWS;
+                let has_room = self.gpu.unit.shared_bytes >= rows * ROW_BYTES;
+                let bytes = if has_room { ROW_BYTES } else { ROW_BYTES / 2 };
+                (bytes / self.operand_bytes()).max(at_once)
+            }
             Unit::Warpgroup(_) => ROW_BYTES / self.operand_bytes(),
             Unit::Threads => 16,
         }

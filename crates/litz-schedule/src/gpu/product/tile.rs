@@ -52,6 +52,9 @@ const OF_WARPGROUPS: [Tile; 9] = [
 const OF_THREADS: [Tile; 4] =
     [tile([16, 16], [8, 8]), tile([16, 16], [4, 4]), tile([8, 16], [4, 2]), tile([8, 16], [2, 1])];
 
+/// Numbers of 32 bits that a unit loads from shared memory in a clock, a bank each.
+const SHARED_IN_CLOCK: i64 = 32;
+
 /// Sums of a thread, at most.
 const MOST_SUMS: i64 = 128;
 
@@ -103,9 +106,16 @@ impl Tile {
                 .sum();
             let turns = ceil_div(tile.count(problem, unit), i64::from(problem.gpu.units));
             // Of 64 points of the sum: smaller numbers would be rounded to 0.
-            let (sums, loads) =
-                (rows * columns * count * 64 / each_clock, loaded * 64 * bytes / Gpu::LOADED_IN_CLOCK);
-            turns.saturating_mul(sums.max(loads))
+            let products = rows * columns * count * 64;
+            let (sums, loads) = (products / each_clock, loaded * 64 * bytes / Gpu::LOADED_IN_CLOCK);
+            // A thread loads a number from shared memory for each of its rows and columns.
+            let shared = match unit {
+                Unit::Threads => {
+                    products * (tile.each[0] + tile.each[1]) / (tile.each[0] * tile.each[1]) / SHARED_IN_CLOCK
+                }
+                Unit::Warp(_) | Unit::Warpgroup(_) => 0,
+            };
+            turns.saturating_mul(sums.max(loads).max(shared))
         };
         // The last team has points to sum, too, and a thread registers for its sums.
         let suits = |tile: &&Tile| {
