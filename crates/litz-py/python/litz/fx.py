@@ -9,7 +9,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils import _pytree as pytree
 
-from . import _litz, collectives, effects, hops, random, refusals
+from . import _litz, attention, collectives, effects, hops, random, refusals
 from .errors import NotConverted
 from .host import overload
 from .sizes import at_least_one, facts, is_dense, is_known
@@ -377,6 +377,8 @@ class _Converter(Writer):
             raise NotConverted(f"{op}, which changes what an input is, and not its elements")
         if op == "aten._assert_scalar.default":
             self._condition(*node.args)
+            return
+        if op not in self.hosted and not _is_flagged(node) and attention.write(self, node):
             return
         # Where random numbers are to be eager's, eager makes them, in its order.
         is_eager = self.root().streams is None and torch.Tag.nondeterministic_seeded in target.tags and not drops_nothing(node)
