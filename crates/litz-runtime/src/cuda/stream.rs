@@ -13,7 +13,7 @@ use super::kernels::Kernels;
 use super::launch::Prepared;
 use super::memory::{Piece, Words};
 use super::recording::Graph;
-use crate::device::{Copy, Event, Launch, RawStream, Recording, Stream};
+use crate::device::{AddressSpace, Copy, Event, Launch, RawStream, Recording, Stream};
 use crate::error::RunError;
 
 /// Bytes that the arguments of all memories are multiples of, as code relies on.
@@ -285,8 +285,16 @@ impl Stream for CudaStream {
             return;
         }
         let [from, to] = [copy.from.1.addr() as u64, copy.to.1.addr() as u64];
+        let is_of_host = [copy.from.0, copy.to.0].contains(&AddressSpace::Host);
         // SAFETY: by the contract; an address says itself which memory it is in.
         let result = self.gpu.enter().and_then(|()| {
+            if is_of_host && self.is_captured()? {
+                // What is captured would read or write it later, when it is another's.
+                return Err(CudaError::new(
+                    "copy",
+                    "the memory of the host cannot be part of a captured graph",
+                ));
+            }
             // SAFETY: as above.
             check("cuMemcpyAsync", unsafe { sys::cuMemcpyAsync(to, from, copy.bytes, self.stream) })
         });
