@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 
 use litz_llvm::llvm::{assembly, compile};
-use litz_llvm::vmath::{Elem, MathFn, ULP, define, inline};
+use litz_llvm::vmath::{Elem, MathFn, ULP, define, inline, rough};
 use litz_llvm::{Isa, Processor};
 use litz_runtime::object::LoadedObject;
 use litz_runtime::symbols::c_library_symbol;
@@ -394,4 +394,81 @@ fn angles_beyond_reduction_are_those_of_the_c_library() {
             "sin({x}) = {result}, not {exact}"
         );
     }
+}
+
+/// What a GPU's instructions approximate, exactly.
+const EXACT: &str = "
+declare float @llvm.exp2.f32(float)
+declare float @llvm.sqrt.f32(float)
+define private float @ex2(float %x) { %r = call float @llvm.exp2.f32(float %x) ret float %r }
+define private float @rcp(float %x) { %r = fdiv float 1.0, %x ret float %r }
+define private float @rsqrt(float %x) { %s = call float @llvm.sqrt.f32(float %x) %r = fdiv float 1.0, %s ret float %r }
+";
+
+/// The approximations of GPUs, but for the errors of the instructions, which are smaller than 2^-21: formulas and coefficients.
+#[test]
+fn approximations_are_much_better_than_half_types() {
+    let bounds: [(MathFn, fn(f64) -> f64, [f32; 2]); 5] = [
+        (MathFn::Exp, f64::exp, [-20.0, 20.0]),
+        (MathFn::Exp2, f64::exp2, [-30.0, 30.0]),
+        (MathFn::Erf, |x| exact_erf(x), [-5.0, 5.0]),
+        (MathFn::Tanh, f64::tanh, [-12.0, 12.0]),
+        (MathFn::Rsqrt, |x| 1.0 / x.sqrt(), [1e-3, 1e6]),
+    ];
+    for (op, exact, [low, high]) in bounds {
+        let (mut lines, mut count) = (Vec::new(), 0);
+        let mut fresh = || {
+            count += 1;
+            format!("%t{count}")
+        };
+        let name = rough(op, "%x", &mut fresh, &mut lines).expect("there is an approximation");
+        let body = format!("{}  store float {name}, ptr %qr, align 4", lines.concat());
+        let body =
+            body.replace("llvm.nvvm.ex2.approx.ftz.f", "ex2").replace("llvm.nvvm.rcp.approx.ftz.f", "rcp");
+        let body = body.replace("llvm.nvvm.rsqrt.approx.f", "rsqrt");
+        let ir = EXACT.to_owned() + &loop_ir("float", 1, "float", &body, "float");
+        let steps = 100_000;
+        let mut x: Vec<f32> = (0..steps).map(|at| low + (high - low) * at as f32 / steps as f32).collect();
+        x.extend([1e-3, -1e-3, 1e-7, -1e-7, 0.0624, 0.0626].into_iter().filter(|x| *x >= low));
+        let results = Compiled::new(&ir, &Processor::host()).run(&x, &x, 1);
+        for (x, result) in x.iter().zip(results) {
+            let expected = exact(f64::from(*x));
+            let error = (f64::from(result) - expected).abs();
+            assert!(
+                error <= expected.abs() * 2f64.powi(-17),
+                "{} of {x}: {result}, expected {expected}",
+                op.name()
+            );
+        }
+        let special = [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 0.0];
+        let results = Compiled::new(&ir, &Processor::host()).run(&special, &special, 1);
+        for (x, result) in special.iter().zip(results) {
+            let expected = exact(f64::from(*x)) as f32;
+            assert!(
+                result == expected || result.is_nan() && expected.is_nan(),
+                "{} of {x}: {result}",
+                op.name()
+            );
+        }
+    }
+}
+
+/// The error function, by its series and its continued fraction.
+fn exact_erf(x: f64) -> f64 {
+    let magnitude = x.abs();
+    if magnitude.is_nan() || magnitude > 6.0 {
+        return if magnitude.is_nan() { magnitude } else { x.signum() };
+    }
+    let (mut term, mut sum) = (magnitude, magnitude);
+    for n in 1..200 {
+        term *= -magnitude * magnitude / f64::from(n);
+        sum += term / f64::from(2 * n + 1);
+    }
+    let value = if magnitude < 3.0 {
+        std::f64::consts::FRAC_2_SQRT_PI * sum
+    } else {
+        let fraction = (1..120).rev().fold(magnitude, |rest, n| magnitude + f64::from(n) / 2.0 / rest);
+        1.0 - (-magnitude * magnitude).exp() / fraction / std::f64::consts::PI.sqrt()
+    };
+    value * x.signum()
 }
