@@ -170,6 +170,11 @@ impl AsRef<[u8]> for Foreign {
 /// A tensor of Python's as a constant, which holds the object.
 fn held(object: &Bound<'_, PyAny>) -> PyResult<Tensor> {
     let held = Held::new(object, &Exchanges::default())?;
+    if let Some(gpu) = held.gpu() {
+        return Err(InvalidError::new_err(format!(
+            "expected a tensor in the host's memory, found one on GPU {gpu}"
+        )));
+    }
     let (sizes, strides) = (held.sizes().to_vec(), held.strides().to_vec());
     let elements = if sizes.contains(&0) {
         0

@@ -87,6 +87,8 @@ class _Converter(Writer):
         super().__init__(module, outer, is_seeded, is_backward)
         self.module, self.graph_name, self.frozen = module, name, frozen
         self.device = outer.device if outer else _device(module)
+        if self.device.index:
+            raise NotConverted(f"tensors on {self.device}: kernels run on the first GPU")
         # As for `_last_writes`: where a check of data fails, PyTorch runs the graph on the same arguments. Graphs inside may have such checks.
         may_fail = any(_checks_data(node) or isinstance(node.target, torch._ops.HigherOrderOperator) for node in module.graph.nodes)
         self.donated, self.donates = frozenset() if may_fail else donated, False

@@ -55,6 +55,11 @@ class Torch:
 
 
 class OnGpu(Torch):
-    """The same, in the memory of an NVIDIA GPU, which is the current one."""
+    """The same, in the memory of the first NVIDIA GPU."""
 
-    empty = staticmethod(guards._empty_strided_cuda)
+    @staticmethod
+    def empty(sizes, strides, dtype):
+        """A tensor with undefined contents."""
+        if torch.cuda.current_device() == 0:
+            return guards._empty_strided_cuda(sizes, strides, dtype)
+        return torch.empty_strided(sizes, strides, dtype=dtype, device="cuda:0")

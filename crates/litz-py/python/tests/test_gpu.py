@@ -1,0 +1,70 @@
+"""Graphs of tensors on GPUs, as texts: fake tensors need no GPU."""
+
+import pytest
+import torch
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from litz import fx, host
+from litz.errors import NotConverted
+
+aten = torch.ops.aten
+
+
+def text(function, *shapes, device="cuda:0", dtype=torch.bfloat16):
+    """The text of a function of tensors of these shapes."""
+    with FakeTensorMode():
+        graph = make_fx(function, tracing_mode="fake")(*(torch.empty(shape, device=device, dtype=dtype) for shape in shapes))
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+    return fx.convert(graph)
+
+
+FUSED = {
+    "flash": lambda q, k, v: aten._scaled_dot_product_flash_attention.default(q, k, v, 0.0, True),
+    "efficient": lambda q, k, v: aten._scaled_dot_product_efficient_attention.default(q, k, v, None, False, 0.0, True, scale=0.5),
+    "cudnn": lambda q, k, v: aten._scaled_dot_product_cudnn_attention.default(q, k, v, None, False, 0.0, True, scale=0.5),
+}
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_attention_is_that_of_litz_where_its_result_alone_is_used(name):
+    shape = (2, 8, 16, 64)
+    converted = text(lambda q, k, v: (FUSED[name](q, k, v)[0] + 1,), shape, shape, shape)
+    scale = "none" if name == "flash" else "0.5"
+    assert f"aten.scaled_dot_product_attention.default(%q_1, %k_1, %v_1, none, 0.0, true, {scale}, false)" in converted.text
+    assert converted.gpu == 0
+
+
+def test_groups_of_heads_share_keys_and_values():
+    converted = text(lambda q, k, v: (FUSED["flash"](q, k, v)[0],), (2, 8, 16, 64), (2, 2, 16, 64), (2, 2, 16, 64))
+    assert "aten.scaled_dot_product_attention.default(%q_1, %k_1, %v_1, none, 0.0, true, none, true)" in converted.text
+
+
+def test_attention_of_which_gradients_need_more_is_that_of_pytorch():
+    shape = (2, 8, 16, 64)
+    converted = text(lambda q, k, v: tuple(FUSED["efficient"](q, k, v)[:2]), shape, shape, shape)
+    assert "= aten._scaled_dot_product_efficient_attention.default(" in converted.text
+
+
+def test_devices_of_arguments_are_the_one_that_there_is():
+    converted = text(lambda x: (x + torch.ones(4, device=x.device),), (3, 4), dtype=torch.float32)
+    assert "on cpu {" in converted.text and "cuda" not in converted.text
+
+
+def test_other_gpus_are_refused():
+    with pytest.raises(NotConverted, match="tensors on cuda:1: kernels run on the first GPU"):
+        text(lambda x: (x + 1,), (3, 4), device="cuda:1")
+
+
+def test_tensors_of_both_kinds_are_refused():
+    with FakeTensorMode():
+        on_gpu, on_host = torch.empty(3, device="cuda:0"), torch.empty(())
+        graph = make_fx(lambda x, y: (x + y,), tracing_mode="fake")(on_gpu, on_host)
+    with pytest.raises(NotConverted, match="a tensor on cpu"):
+        fx.convert(graph)
+
+
+def test_names_of_single_results_are_left_out_of_declarations():
+    assert "-> Tensor output" in str(aten.cudnn_grid_sampler.default._schema)
+    assert " -> Tensor any" in host.HOST.declaration("aten.cudnn_grid_sampler.default")
