@@ -30,14 +30,6 @@ pub trait Backend: Send + Sync {
     /// Kernels that are emitted as one text, at most. Texts are assembled in parallel.
     fn kernels_per_text(&self) -> usize;
 
-    /// Checks that it makes code at all: kernels of some targets are for the reference device and for people alone.
-    ///
-    /// # Errors
-    /// `unsupported-target`, when it does not.
-    fn check_code(&self) -> Result<(), Diag> {
-        Ok(())
-    }
-
     /// The text of some kernels: a pure function of them, the target and [`Backend::key`].
     ///
     /// # Errors

@@ -221,10 +221,7 @@ fn kernels_to(
     backend: &dyn Backend,
     run: &mut Runner<'_>,
 ) -> Result<Vec<u8>, Failure> {
-    let emit = |run: &mut Runner<'_>| {
-        backend.check_code().map_err(|diag| Error::Unsupported(vec![diag]))?;
-        run.step("emit", || backend.emit(kernels)).map_err(Error::from)
-    };
+    let emit = |run: &mut Runner<'_>| run.step("emit", || backend.emit(kernels)).map_err(Error::from);
     Ok(match to {
         To::Llvm => emit(run)?.into_bytes(),
         To::Asm => {
