@@ -360,6 +360,9 @@ class _Converter(Writer):
             return
         if not isinstance(target, torch._ops.OpOverload):
             raise NotConverted(f"the operator {getattr(target, '__name__', target)}")
+        for operand in node.all_input_nodes if target._schema.is_mutable else []:
+            if isinstance(val(operand), torch.Tensor) and writes_to(node, operand):
+                self._refuse_elsewhere(operand)
         if target is aten.copy_.default and node in self._last_writes():
             return
         if collectives.is_wait(target):
@@ -572,11 +575,17 @@ class _Converter(Writer):
             elif value in (self.updates or {}):
                 returned.append(("argument", positions[self.updates[value][0]]))
             elif isinstance(val(value), torch.Tensor):
+                self._refuse_elsewhere(value)
                 returned.append(self._tensor(value, positions, tensor, numbers, number))
             else:
                 returned.append(result(value))
         self.lines.append("return " + ", ".join(results))
         return returned
+
+    def _refuse_elsewhere(self, node):
+        """Raises where a tensor that the graph makes, or new contents of an argument, would not be where the others are."""
+        if val(node).device != self.root().device:
+            raise NotConverted(f"a result on {val(node).device}")
 
     def _has_gaps(self, value) -> bool:
         """Whether a tensor whose sizes or strides are symbols is not known to fill its memory."""

@@ -146,7 +146,9 @@ class Writer:
         """The text of a tensor's type, but for its strides."""
         if value.layout != torch.strided or value.is_quantized or value.is_mkldnn:
             raise NotConverted(f"a tensor of layout {value.layout}")
-        if value.device != self.root().device:
+        # Single numbers of the host are brought to where the others are.
+        is_number = value.device.type == "cpu" and value.dim() == 0
+        if value.device != self.root().device and not is_number:
             raise NotConverted(f"a tensor on {value.device}")
         dtype = DTYPES.get(value.dtype)
         if dtype is None:

@@ -57,12 +57,31 @@ def test_other_gpus_are_refused():
         text(lambda x: (x + 1,), (3, 4), device="cuda:1")
 
 
-def test_tensors_of_both_kinds_are_refused():
+def of_both(function, shape):
+    """The text of a function of a tensor on a GPU and one of the host."""
     with FakeTensorMode():
-        on_gpu, on_host = torch.empty(3, device="cuda:0"), torch.empty(())
-        graph = make_fx(lambda x, y: (x + y,), tracing_mode="fake")(on_gpu, on_host)
+        on_gpu, on_host = torch.empty(3, device="cuda:0"), torch.empty(shape)
+        graph = make_fx(function, tracing_mode="fake")(on_gpu, on_host)
+    return fx.convert(graph).text
+
+
+def test_numbers_of_the_host_are_brought_to_the_gpu():
+    assert "%y_1: f32[]{} = input" in of_both(lambda x, y: (x * y,), ()).replace("f32[] =", "f32[]{} =")
+
+
+def test_other_tensors_of_the_host_are_refused():
     with pytest.raises(NotConverted, match="a tensor on cpu"):
-        fx.convert(graph)
+        of_both(lambda x, y: (x + y[0],), (3,))
+
+
+def test_results_on_the_host_are_refused():
+    with pytest.raises(NotConverted, match="a result on cpu"):
+        of_both(lambda x, y: (x + 1, y + 1), ())
+
+
+def test_new_contents_of_numbers_of_the_host_are_refused():
+    with pytest.raises(NotConverted, match="a result on cpu"):
+        of_both(lambda x, y: (x + y.copy_(y + 1),), ())
 
 
 def test_names_of_single_results_are_left_out_of_declarations():
