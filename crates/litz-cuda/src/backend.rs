@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use litz_backend::{Backend, BackendError, Factory, Request};
+use litz_backend::{Backend, BackendError, Factory};
 use litz_codegen::passes::{Pass, contract, fragments};
 use litz_ir::Diag;
 use litz_ir::kernel::Kernel;
@@ -29,7 +29,7 @@ pub static CUDA: Factory = Factory {
             Some(target @ Target::Cpu(_)) => {
                 return Err(Diag::new("unsupported-target", format!("no code of a GPU is for {target}")));
             }
-            None => CudaBackend::of_machine(request)?,
+            None => CudaBackend::of_machine()?,
         }))
     },
 };
@@ -47,7 +47,7 @@ impl CudaBackend {
         CudaBackend { processor: Processor::gpu(gpu.isa), target: Target::Gpu(gpu), isa: gpu.isa }
     }
 
-    fn of_machine(_: &Request) -> Result<CudaBackend, Diag> {
+    fn of_machine() -> Result<CudaBackend, Diag> {
         let gpu = open()?;
         let isa = isa_of(&gpu.facts).ok_or_else(|| {
             let Facts { name, capability, .. } = &gpu.facts;

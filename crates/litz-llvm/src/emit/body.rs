@@ -142,7 +142,7 @@ impl Emitter<'_> {
         let mut waits = false;
         visit(stmts, &mut |stmt| waits |= matches!(stmt, Stmt::Act(Act::Sync(_))));
         if waits {
-            mems.extend(self.seen_by_others());
+            mems.extend(self.seen_by_others().iter());
             mems.sort_unstable();
             mems.dedup();
         }

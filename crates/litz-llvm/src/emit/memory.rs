@@ -143,27 +143,18 @@ impl Emitter<'_> {
         index: Expr,
         condition: Option<Value>,
     ) -> Result<Value, EmitError> {
-        let address = match &condition {
-            None => self.address(mem, index)?,
-            // No branch either: what is read at the start does not count.
-            Some(condition) if self.thread.is_some() => {
-                let address = self.address(mem, index)?;
-                let start = self.mems[mem].base.clone();
-                self.b.select(condition, &address, &start)
-            }
-            // No branch: read a zero instead.
-            Some(condition) => self.address_or_zero(mem, index, condition)?,
-        };
         let ty = Ty::scalar(self.mems[mem].prim);
+        if self.thread.is_some() {
+            let address = self.address(mem, index)?;
+            return Ok(self.load_where(mem, ty, (&address, self.align(mem) as i64), condition.as_ref()));
+        }
+        let address = match condition {
+            None => self.address(mem, index)?,
+            // No branch: read a zero instead.
+            Some(condition) => self.address_or_zero(mem, index, &condition)?,
+        };
         let text = format!("load {ty}, ptr {}, align {}", address.text, self.align(mem));
-        let value = self.read(mem, ty, &[&address], text);
-        Ok(match condition {
-            Some(condition) if self.thread.is_some() => {
-                let zero = self.raw_zero(ty);
-                self.b.select(&condition, &value, &zero)
-            }
-            Some(_) | None => value,
-        })
+        Ok(self.read(mem, ty, &[&address], text))
     }
 
     /// The address of an element where the condition holds, else that of a zero. The choice is made as far out as

@@ -167,10 +167,7 @@ impl Emitter<'_> {
         let Accumulator { mem, index, op, dtype, atomic } = into;
         if atomic && self.mems[mem].form == Form::Memory {
             let value = self.whole(term)?;
-            let condition = match (condition, self.is_storing(mem)) {
-                (Some(condition), Some(first)) => Some(self.b.and(condition, &first)),
-                (condition, first) => condition.cloned().or(first),
-            };
+            let condition = self.storing_where(mem, condition.cloned());
             return self.when(condition, &mut |cx| cx.combine_atomic(into, &value));
         }
         let old = self.load_if(mem, index, condition)?;

@@ -35,10 +35,7 @@ impl Emitter<'_> {
             Condition::Always => None,
             Condition::When(condition) => Some(condition),
         };
-        let stores = match (stores, self.is_storing(to.mem)) {
-            (Some(stores), Some(first)) => Some(self.b.and(&stores, &first)),
-            (stores, first) => stores.or(first),
-        };
+        let stores = self.storing_where(to.mem, stores);
         let count = i64::from(count);
         let [source, target] = [from, to].map(|element| self.resolve(position(&element.index) * count));
         let mut source = self.address(from.mem, source)?;

@@ -7,6 +7,8 @@
 //!
 //! A condition is left out where it holds for all threads around, as their number says.
 
+use std::rc::Rc;
+
 use litz_ir::kernel::{Kernel, Loop, Mem, MemorySpace};
 use litz_ir::target::{Level, Team};
 use litz_sym::Expr;
@@ -32,6 +34,10 @@ pub(in super::super) struct Thread {
     pub(super) warpgroup: Option<Value>,
     /// The point.
     pub(super) point: Option<Value>,
+    /// How many blocks run a point.
+    pub(super) blocks_of_point: Expr,
+    /// Memories to which threads store what others load.
+    pub(in super::super) seen: Rc<[Mem]>,
     /// Whether the approximations of the chip are enough for what the kernel stores.
     is_rough: bool,
 }
@@ -48,6 +54,8 @@ impl Emitter<'_> {
     /// Numbers the threads of a block.
     pub(super) fn begin_thread(&mut self, shape: &Shape) -> Result<(), EmitError> {
         let number = self.special("tid.x");
+        let stored = body::written(&self.kernel.body).into_iter();
+        let seen = stored.filter(|&mem| self.kernel.mems[mem].space.is_shared()).collect();
         self.thread = Some(Thread {
             number,
             count: shape.threads,
@@ -55,6 +63,8 @@ impl Emitter<'_> {
             is_of_point: true,
             warpgroup: None,
             point: None,
+            blocks_of_point: shape.blocks_of_point,
+            seen,
             is_rough: stores_half_types_alone(self.kernel),
         });
         Ok(())
@@ -183,6 +193,14 @@ impl Emitter<'_> {
             Some(first) => self.b.and(&first, &is_first),
             None => is_first,
         })
+    }
+
+    /// When a store happens that is to happen under a condition: this thread has to be the one that stores, too. None where it always does.
+    pub(in super::super) fn storing_where(&mut self, mem: Mem, condition: Option<Value>) -> Option<Value> {
+        match (condition, self.is_storing(mem)) {
+            (Some(condition), Some(first)) => Some(self.b.and(&condition, &first)),
+            (condition, first) => condition.or(first),
+        }
     }
 
     /// From here on one block of the point is left.

@@ -53,20 +53,29 @@ impl Emitter<'_> {
             return self.load_each(mem, first + lane, condition);
         }
         let align = self.alignment(mem, first, count.into());
-        let mut address = self.address(mem, first)?;
-        if let Some(condition) = condition {
-            let start = self.mems[mem].base.clone();
-            address = self.b.select(condition, &address, &start);
-        }
+        let address = self.address(mem, first)?;
+        Ok(self.load_where(mem, ty, (&address, align), condition))
+    }
+
+    /// What is at an address of a memory, or zero where a condition, the same for all lanes, fails. No branch: what is read at the start then does
+    /// not count.
+    pub(in super::super) fn load_where(
+        &mut self,
+        mem: Mem,
+        ty: Ty,
+        (address, align): (&Value, i64),
+        condition: Option<&Value>,
+    ) -> Value {
+        let Some(condition) = condition else {
+            let text = format!("load {ty}, ptr {}, align {align}", address.text);
+            return self.read(mem, ty, &[address], text);
+        };
+        let start = self.mems[mem].base.clone();
+        let address = self.b.select(condition, address, &start);
         let text = format!("load {ty}, ptr {}, align {align}", address.text);
         let value = self.read(mem, ty, &[&address], text);
-        Ok(match condition {
-            Some(condition) => {
-                let zero = self.raw_zero(ty);
-                self.b.select(condition, &value, &zero)
-            }
-            None => value,
-        })
+        let zero = self.raw_zero(ty);
+        self.b.select(condition, &value, &zero)
     }
 
     /// An element for each lane, at an index that is any function of the lane.
@@ -260,29 +269,14 @@ impl Emitter<'_> {
         };
         let count = i64::from(count);
         let [source, target] = [from, to].map(|element| self.resolve(position(&element.index) * count));
-        let mut source = self.address(from.mem, source)?;
+        let source = self.address(from.mem, source)?;
         let target = self.address(to.mem, target)?;
-        let loads = self.condition(&from.guard)?;
-        if let Condition::When(condition) = &loads {
-            let start = self.mems[from.mem].base.clone();
-            source = self.b.select(condition, &source, &start);
-        }
-        let zero = self.raw_zero(ty);
-        let value = match loads {
-            Condition::Never => zero,
-            Condition::Always | Condition::When(_) => {
-                let text = format!("load {ty}, ptr {}, align {align}", source.text);
-                let value = self.read(from.mem, ty, &[&source], text);
-                match loads {
-                    Condition::When(condition) => self.b.select(&condition, &value, &zero),
-                    Condition::Always | Condition::Never => value,
-                }
-            }
+        let value = match self.condition(&from.guard)? {
+            Condition::Never => self.raw_zero(ty),
+            Condition::Always => self.load_where(from.mem, ty, (&source, align), None),
+            Condition::When(condition) => self.load_where(from.mem, ty, (&source, align), Some(&condition)),
         };
-        let stores = match (stores, self.is_storing(to.mem)) {
-            (Some(stores), Some(first)) => Some(self.b.and(&stores, &first)),
-            (stores, first) => stores.or(first),
-        };
+        let stores = self.storing_where(to.mem, stores);
         let text = format!("store {ty} {}, ptr {}, align {align}", value.text, target.text);
         self.when(stores, &mut |cx| {
             cx.b.effect(&[&value, &target], &text);

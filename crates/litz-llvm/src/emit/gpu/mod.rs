@@ -27,6 +27,7 @@ mod sync;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::rc::Rc;
 
 use litz_ir::kernel::{Blocks, Kernel, Mem, MemorySpace};
 use litz_sym::Expr;
@@ -158,7 +159,7 @@ impl Emitter<'_> {
         let (preheader, header, exit) = (self.b.block(), self.b.new_block(), self.b.new_block());
         self.b.jump(header);
         let mut written = body::written(&kernel.body);
-        written.extend(self.seen_by_others());
+        written.extend(self.seen_by_others().iter());
         written.sort_unstable();
         written.dedup();
         self.touch(&written);
@@ -283,8 +284,7 @@ impl Emitter<'_> {
     }
 
     /// Memories to which threads store what others load.
-    pub(super) fn seen_by_others(&self) -> Vec<Mem> {
-        let stored = body::written(&self.kernel.body);
-        stored.into_iter().filter(|&mem| self.kernel.mems[mem].space.is_shared()).collect()
+    pub(super) fn seen_by_others(&self) -> Rc<[Mem]> {
+        self.thread.as_ref().map_or_else(Rc::default, |thread| Rc::clone(&thread.seen))
     }
 }

@@ -132,10 +132,11 @@ impl Emitter<'_> {
 
     /// How many blocks run a point, an i32.
     fn blocks_of_point(&mut self) -> Result<Option<Value>, EmitError> {
-        let count = super::Shape::of(self.kernel)?.blocks_of_point;
-        if self.here()?.block.is_none() {
+        let here = self.here()?;
+        if here.block.is_none() {
             return Ok(None);
         }
+        let count = here.blocks_of_point;
         let count = self.scalar(count)?;
         Ok(Some(self.b.convert("trunc", &count, Prim::I32)))
     }
