@@ -6,7 +6,7 @@ use crate::queues::wait_for_each_other;
 use litz_ir::call::CallArg;
 use litz_ir::graph::{Device, TensorType};
 use litz_ir::loops::{self, Buf, BufKind, Callee, ControlCall, HostCall, Loops, Routine, Stmt};
-use litz_ir::program::{Const, Output, Param, Program, ProgramStep, Queue, Slot, SlotData, View, writes};
+use litz_ir::program::{Const, Output, Param, Program, ProgramStep, Queue, Slot, SlotData, View, accesses};
 use litz_ir::schedule::{self, Schedule};
 use litz_ir::{Diag, Diags, Dtype};
 use litz_sym::{Expr, Sym};
@@ -44,7 +44,7 @@ pub fn build(
                 let args = built.params.iter().map(|&p| b.slot(p)).collect();
                 let sizes = built.kernel.sizes.iter().map(|&s| Expr::sym(s)).collect();
                 let written =
-                    built.params.iter().zip(writes(&built.kernel)).find(|(_, is_written)| *is_written);
+                    built.params.iter().zip(accesses(&built.kernel)).find(|(_, access)| access.is_written());
                 let stream = written.map_or(0, |(&buf, _)| loops.bufs[buf].stream);
                 ProgramStep::Launch { kernel: name.clone(), args, sizes, stream }
             }
@@ -77,8 +77,8 @@ pub fn build(
         b.program.outputs.push(output);
     }
     let mut program = b.program;
-    let writes = built.iter().zip(serving).map(|(built, name)| (name.as_str(), writes(&built.kernel)));
-    wait_for_each_other(&mut program, &writes.collect());
+    let accesses = built.iter().zip(serving).map(|(built, name)| (name.as_str(), accesses(&built.kernel)));
+    wait_for_each_other(&mut program, &accesses.collect());
     Ok(program)
 }
 

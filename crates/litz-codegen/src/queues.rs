@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use litz_ir::program::{KernelWrites, Order, Program, ProgramStep};
+use litz_ir::program::{KernelAccesses, Order, Program, ProgramStep};
 
 /// Adds what is missing for the steps to be in order. Programs of one queue stay as they are.
-pub fn wait_for_each_other(program: &mut Program, kernels: &KernelWrites<'_>) {
+pub fn wait_for_each_other(program: &mut Program, kernels: &KernelAccesses<'_>) {
     let mut order = Order::new(program, kernels);
     if order.queues().len() < 2 {
         return;

@@ -19,9 +19,9 @@
 //! }
 //! ```
 
+mod effects;
 mod order;
 mod partition;
-mod uses;
 
 use crate::call::{CallArg, CallResult};
 use crate::dtype::Dtype;
@@ -31,10 +31,10 @@ use crate::graph::{Device, TensorType};
 use crate::ids::Table;
 use crate::loops::Control;
 use crate::scalar::Scalar;
+pub use effects::{Access, Effects, KernelAccesses, Runs, Use, accesses, accesses_of};
 use litz_sym::{Clause, Expr, Facts, Sym};
 pub use order::{Order, Point, takes_made_number};
 pub use partition::{Partition, Region, Uncaptured, partitions, regions};
-pub use uses::{KernelWrites, Use, writes, writes_of};
 
 entity!(
     /// A piece of memory a program names.
@@ -248,6 +248,16 @@ pub enum Output {
     Text(String),
     /// None.
     Nothing,
+}
+
+impl Output {
+    /// The slot that it is read from.
+    pub fn slot(&self) -> Option<Slot> {
+        match self {
+            Output::View { slot, .. } | Output::Number(slot) => Some(*slot),
+            Output::Int(_) | Output::Literal(_) | Output::Text(_) | Output::Nothing => None,
+        }
+    }
 }
 
 impl Program {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use litz_ir::graph;
 use litz_ir::kernel::Kernel;
-use litz_ir::program::{Partition, Program, Slot, partitions, regions, writes_of};
+use litz_ir::program::{Partition, Program, Slot, accesses_of, partitions, regions};
 use litz_runtime::device::{Copy, Device, DeviceMemory, Event, KernelId, Launch, Recording, Stream};
 use litz_runtime::program::{Executable, RunOptions};
 use litz_runtime::reference::{DistantDevice, ReferenceDevice};
@@ -59,7 +59,7 @@ fn captures(device: graph::Device) -> bool {
 }
 
 fn cut(program: &Program) -> Vec<Partition> {
-    partitions(program, &writes_of(&kernels()), &captures)
+    partitions(program, &accesses_of(&kernels()), &captures)
 }
 
 fn names(program: &Program, slots: &[Slot]) -> Vec<String> {
@@ -132,7 +132,7 @@ fn what_a_partition_is_given_gives_and_frees() {
 /// Runs partitions as functions that see what they are given alone: the name of what is not there, if anything is not.
 fn undefined(program: &Program, partitions: &[Partition]) -> Option<String> {
     let kernels = kernels();
-    let writes = writes_of(&kernels);
+    let accesses = accesses_of(&kernels);
     let mut there: HashSet<Slot> = program.params.iter().map(|param| param.slot).collect();
     for partition in partitions {
         let mut inside: HashSet<Slot> = partition.constants.iter().copied().collect();
@@ -142,8 +142,11 @@ fn undefined(program: &Program, partitions: &[Partition]) -> Option<String> {
             }
             inside.insert(input);
         }
-        for used in program.steps[partition.steps.clone()].iter().flat_map(|step| step.uses(&writes)) {
-            if !used.is_written && !inside.contains(&used.slot) {
+        for used in program.steps[partition.steps.clone()]
+            .iter()
+            .flat_map(|step| program.effects(step, &accesses).uses)
+        {
+            if !used.access.is_written() && !inside.contains(&used.slot) {
                 return Some(program.slots[used.slot].name.clone());
             }
             inside.insert(used.slot);
@@ -384,7 +387,7 @@ fn what_is_not_captured_shares_nothing_and_what_is_alone_is_entered_to_be_captur
     // Of a program none of whose partitions is captured each run of steps of a device enters it.
     let program = program(&with_late_size("  alloc c: f32[4]\n  copy a -> c\n"));
     let none = |_: graph::Device| false;
-    let uncaptured = partitions(&program, &writes_of(&kernels()), &none);
+    let uncaptured = partitions(&program, &accesses_of(&kernels()), &none);
     assert!(uncaptured.iter().all(|partition| !partition.is_captured()));
     let found = regions(&program, &uncaptured, &captures);
     assert_eq!(found.len(), 1);

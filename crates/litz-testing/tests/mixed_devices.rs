@@ -9,7 +9,7 @@ use litz::pipeline::{compile, compile_loops};
 use litz::{Options, Runner, Stage, Tensor, Text, Value, Verify};
 use litz_codegen::Realized;
 use litz_ir::kernel::MemorySpace;
-use litz_ir::program::{ProgramStep, partitions, writes_of};
+use litz_ir::program::{ProgramStep, accesses_of, partitions};
 use litz_runtime::limits::Limits;
 use litz_runtime::reference::ReferenceDevice;
 
@@ -75,7 +75,7 @@ fn a_block_an_operator_of_the_cpu_and_a_block_have_the_numbers_of_one_device() {
 }";
     let mixed = realized(graph);
     let captures = |device| device != litz_ir::graph::Device::Cpu;
-    let cut = partitions(&mixed.program, &writes_of(&mixed.kernels), &captures);
+    let cut = partitions(&mixed.program, &accesses_of(&mixed.kernels), &captures);
     let captured = cut.iter().filter(|partition| partition.is_captured());
     let devices: Vec<String> = captured.map(|partition| partition.devices[0].to_string()).collect();
     assert_eq!(devices, ["ref:0", "ref:1", "ref:0"], "{}", mixed.program);

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use litz_sym::{Expr, Facts, Rel};
 
-use super::{KernelWrites, Program, ProgramStep, Queue, Slot};
+use super::{KernelAccesses, Program, ProgramStep, Queue, Runs, Slot};
 
 /// A step that was enqueued: its queue, and how many it is there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,7 +34,7 @@ type Clock = Vec<usize>;
 /// The order of a program's steps, as far as it is known, while these are gone through.
 pub struct Order<'a> {
     program: &'a Program,
-    kernels: &'a KernelWrites<'a>,
+    kernels: &'a KernelAccesses<'a>,
     queues: Vec<Queue>,
     enqueued: Clock,
     /// What is over when the next step of each queue begins.
@@ -52,7 +52,7 @@ pub struct Order<'a> {
 
 impl<'a> Order<'a> {
     /// Before the first step of a call. Load steps are over.
-    pub fn new(program: &'a Program, kernels: &'a KernelWrites<'a>) -> Order<'a> {
+    pub fn new(program: &'a Program, kernels: &'a KernelAccesses<'a>) -> Order<'a> {
         let queues = program.queues();
         let count = queues.len();
         let mut order = Order {
@@ -71,8 +71,7 @@ impl<'a> Order<'a> {
         let given = program.params.iter().map(|param| param.slot);
         given.chain(program.consts.iter().map(|constant| constant.slot)).for_each(|slot| order.hold(slot));
         program.load.iter().for_each(|step| order.place(step));
-        let written = program.steps.iter().flat_map(|step| step.uses(kernels));
-        order.made = written.filter(|used| used.is_written).map(|used| used.slot).collect();
+        order.made = program.made(kernels);
         order
     }
 
@@ -89,12 +88,13 @@ impl<'a> Order<'a> {
     pub fn missing(&mut self, step: &ProgramStep) -> Result<Vec<Point>, u32> {
         self.place(step);
         self.steps += 1;
-        if step.is_of_host() || self.takes_made_number(step) {
+        let effects = self.program.effects(step, self.kernels);
+        if effects.runs == Runs::Host || self.takes_made_number(step) {
             self.known = vec![self.enqueued.clone(); self.queues.len()];
             self.accesses.clear();
         }
-        let queue = self.program.queue(step).and_then(|queue| self.queues.binary_search(&queue).ok());
-        let Some(queue) = queue else { return Ok(Vec::new()) };
+        let Runs::On(queue) = effects.runs else { return Ok(Vec::new()) };
+        let Ok(queue) = self.queues.binary_search(&queue) else { return Ok(Vec::new()) };
         if let ProgramStep::Record { event, .. } = step {
             self.events.insert(*event, self.known[queue].clone());
             return Ok(Vec::new());
@@ -107,9 +107,9 @@ impl<'a> Order<'a> {
         self.enqueued[queue] += 1;
         let point = Point { queue, count: self.enqueued[queue], step: self.steps - 1 };
         let mut missing: Vec<Point> = Vec::new();
-        for used in step.uses(self.kernels) {
+        for used in effects.uses {
             let Some(&(root, from, to)) = self.held.get(&used.slot) else { continue };
-            let access = Access { slot: used.slot, from, to, is_written: used.is_written, point };
+            let access = Access { slot: used.slot, from, to, is_written: used.access.is_written(), point };
             let earlier = self.accesses.entry(root).or_default();
             for other in earlier.iter().filter(|other| other.is_written || access.is_written) {
                 let is_over = other.point.count <= self.known[queue][other.point.queue];

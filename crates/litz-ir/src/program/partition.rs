@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use litz_sym::Sym;
 
-use super::{KernelWrites, Output, Program, ProgramStep, Queue, Slot, takes_made_number};
+use super::{KernelAccesses, Program, ProgramStep, Queue, Slot, Use, takes_made_number};
 use crate::graph::Device;
 
 /// Why a device does not capture a step.
@@ -85,11 +85,10 @@ pub struct Region {
 /// The partitions of a program's calls, in order. `captures` says which devices capture.
 pub fn partitions(
     program: &Program,
-    kernels: &KernelWrites<'_>,
+    kernels: &KernelAccesses<'_>,
     captures: &dyn Fn(Device) -> bool,
 ) -> Vec<Partition> {
-    let made = program.steps.iter().flat_map(|step| step.uses(kernels));
-    let made: HashSet<Slot> = made.filter(|used| used.is_written).map(|used| used.slot).collect();
+    let made = program.made(kernels);
     let constants: HashSet<Slot> = program.consts.iter().map(|constant| constant.slot).collect();
     let mut partitions: Vec<Partition> = Vec::new();
     // The queue of the last step that ran something, if that is captured.
@@ -105,7 +104,7 @@ pub fn partitions(
         let queue = program.queue(step).filter(|_| reason.is_none());
         // What comes before is to have ended when a call begins to change state.
         let changes_state = !has_changed_state
-            && step.uses(kernels).iter().any(|used| used.is_written && constants.contains(&used.slot));
+            && program.effects(step, kernels).writes().any(|slot| constants.contains(&slot));
         has_changed_state |= changes_state;
         if last != Some(queue) || changes_state {
             let start = partitions.last().map_or(0, |partition| partition.steps.end);
@@ -128,7 +127,7 @@ fn of_step(
     captures: &dyn Fn(Device) -> bool,
     is_made: &dyn Fn(Slot) -> bool,
 ) -> Option<(Device, Option<Uncaptured>)> {
-    let uses = step.uses(&KernelWrites::new());
+    let uses = program.touches(step).uses;
     let touched = uses.iter().filter_map(|used| program.slots.get(used.slot)).map(|data| data.device);
     let of_memory = || touched.clone().find(|device| *device != Device::Cpu).unwrap_or(Device::Cpu);
     let device = program.queue(step).map_or_else(of_memory, |queue| queue.device);
@@ -150,22 +149,21 @@ fn of_step(
 }
 
 /// Finds what each partition is given, gives and frees.
-fn sign(program: &Program, kernels: &KernelWrites<'_>, partitions: &mut [Partition]) {
+fn sign(program: &Program, kernels: &KernelAccesses<'_>, partitions: &mut [Partition]) {
     let given: HashSet<Slot> = program.params.iter().map(|param| param.slot).collect();
     let mut constants: HashSet<Slot> = program.consts.iter().map(|constant| constant.slot).collect();
-    constants.extend(program.load.iter().flat_map(|step| step.uses(kernels)).map(|used| used.slot));
-    let returned = program.outputs.iter().filter_map(|output| match output {
-        Output::View { slot, .. } | Output::Number(slot) => Some(*slot),
-        Output::Int(_) | Output::Literal(_) | Output::Text(_) | Output::Nothing => None,
-    });
-    let updated = program.updates.iter().flat_map(|&(target, source)| [target, source]);
-    let kept: HashSet<Slot> = returned.chain(updated).collect();
+    let uses = |steps: &[ProgramStep]| -> Vec<Use> {
+        steps.iter().flat_map(|step| program.effects(step, kernels).uses).collect()
+    };
+    constants.extend(uses(&program.load).iter().map(|used| used.slot));
+    let updated = program.updates.iter().map(|&(target, _)| target);
+    let kept: HashSet<Slot> = program.read_at_end().chain(updated).collect();
     // From the end: what is used behind.
     let mut behind = kept;
     for partition in partitions.iter_mut().rev() {
         let steps = &program.steps[partition.steps.clone()];
-        let uses: Vec<_> = steps.iter().flat_map(|step| step.uses(kernels)).collect();
-        let written = uses.iter().filter(|used| used.is_written && behind.contains(&used.slot));
+        let uses = uses(steps);
+        let written = uses.iter().filter(|used| used.access.is_written() && behind.contains(&used.slot));
         written.for_each(|used| add(&mut partition.outputs, used.slot));
         // Made here or before: told apart below.
         uses.iter().filter(|used| !behind.contains(&used.slot)).for_each(|used| {
@@ -179,7 +177,7 @@ fn sign(program: &Program, kernels: &KernelWrites<'_>, partitions: &mut [Partiti
     let mut made: HashSet<Slot> = HashSet::new();
     for partition in partitions {
         let steps = &program.steps[partition.steps.clone()];
-        let uses: Vec<_> = steps.iter().flat_map(|step| step.uses(kernels)).collect();
+        let uses = uses(steps);
         for used in &uses {
             if constants.contains(&used.slot) {
                 add(&mut partition.constants, used.slot);
@@ -190,7 +188,7 @@ fn sign(program: &Program, kernels: &KernelWrites<'_>, partitions: &mut [Partiti
         partition
             .freed
             .retain(|slot| made.contains(slot) && !given.contains(slot) && !constants.contains(slot));
-        made.extend(uses.iter().filter(|used| used.is_written).map(|used| used.slot));
+        made.extend(uses.iter().filter(|used| used.access.is_written()).map(|used| used.slot));
     }
 }
 

@@ -1,5 +1,7 @@
 //! Reports what is wrong with a program.
 
+mod contents;
+
 use std::collections::HashSet;
 use std::fmt::Display;
 
@@ -13,7 +15,7 @@ use crate::ids::Id;
 use crate::kernel::{Kernel, MemorySpace};
 use crate::loops::{FunctionCall, is_apart, span};
 use crate::program::{
-    KernelWrites, Order, Output, Param, Program, ProgramStep, Queue, Slot, View, writes_of,
+    KernelAccesses, Order, Output, Param, Program, ProgramStep, Queue, Slot, View, accesses_of,
 };
 use crate::verify::Report;
 
@@ -23,7 +25,7 @@ use crate::verify::Report;
 /// `negative-size`, `slot-type`, `unknown-slot`, `use-before-alloc`, `use-after-free`, `double-alloc`, `free-of-param`,
 /// `view-of-param`,
 /// `view-overflow`, `shared-memory`, `written-argument`, `type-mismatch`, `update-target`, `duplicate-update`, `device`,
-/// `undefined-size`, `redefined-size`, `unknown-function`, `function-type`, `queue`, `event`.
+/// `undefined-size`, `redefined-size`, `unknown-function`, `function-type`, `queue`, `event`, `use-before-write`.
 pub fn verify(program: &Program) -> Diags {
     let memory = vec![Memory::None; program.slots.len()];
     let held = vec![None; program.slots.len()];
@@ -37,14 +39,17 @@ pub fn verify(program: &Program) -> Diags {
         events: HashSet::new(),
     };
     verifier.run();
-    let mut diags = verifier.report.diags;
+    let mut report = verifier.report;
+    // What launches read is compared when their kernels are known.
+    contents::read_before_written(&mut report, program, &KernelAccesses::new());
+    let mut diags = report.diags;
     diags.extend(program.functions.iter().flat_map(verify));
     diags
 }
 
 /// What is wrong with a program's launches of `kernels`.
 ///
-/// Slugs: `unknown-kernel`, `launch-args`, `launch-sizes`, `type-mismatch`, `device`, `unordered`.
+/// Slugs: `unknown-kernel`, `launch-args`, `launch-sizes`, `type-mismatch`, `device`, `unordered`, `use-before-write`.
 pub fn verify_launches(program: &Program, kernels: &[Kernel]) -> Diags {
     let mut report = Report::new(&program.facts);
     for step in program.load.iter().chain(&program.steps) {
@@ -67,13 +72,15 @@ pub fn verify_launches(program: &Program, kernels: &[Kernel]) -> Diags {
             report.check(!is_elsewhere || param.space == MemorySpace::Number, "device", message);
         }
     }
-    order(&mut report, program, &writes_of(kernels));
+    let accesses = accesses_of(kernels);
+    order(&mut report, program, &accesses);
+    contents::read_before_written(&mut report, program, &accesses);
     report.diags.extend(program.functions.iter().flat_map(|function| verify_launches(function, kernels)));
     report.diags
 }
 
 /// What queues do with one memory is in an order that events, or the host, give it.
-fn order(report: &mut Report, program: &Program, kernels: &KernelWrites<'_>) {
+fn order(report: &mut Report, program: &Program, kernels: &KernelAccesses<'_>) {
     let mut order = Order::new(program, kernels);
     if order.queues().len() < 2 {
         return;

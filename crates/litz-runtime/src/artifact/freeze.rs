@@ -2,10 +2,9 @@
 
 use std::collections::HashSet;
 
-use litz_ir::call::CallResult;
 use litz_ir::graph::TensorType;
 use litz_ir::ids::Id;
-use litz_ir::program::{Const, Output, Program, ProgramStep, Slot};
+use litz_ir::program::{Const, Program, ProgramStep, Slot};
 use litz_sym::Expr;
 
 /// A program whose load steps have been run, and the contents of its constants in order.
@@ -58,37 +57,15 @@ fn kept_constant(program: &Program, slot: Slot, bytes: &[u8]) -> Const {
 /// Which slots a call uses, by index.
 fn used_slots(program: &Program) -> Vec<bool> {
     let mut used = vec![false; program.slots.len()];
-    let mut mark = |slots: &[Slot]| slots.iter().for_each(|slot| used[slot.index()] = true);
+    let mut mark = |slot: Slot| used[slot.index()] = true;
     for step in &program.steps {
-        match step {
-            ProgramStep::View { base, .. } => mark(&[*base]),
-            ProgramStep::Launch { args, .. } => mark(args),
-            ProgramStep::Extern { reads, writes, .. } => {
-                [reads, writes].into_iter().for_each(|slots| mark(slots))
-            }
-            ProgramStep::Control { reads, writes, .. } => {
-                [reads, writes].into_iter().for_each(|slots| mark(slots))
-            }
-            ProgramStep::Copy { from, to, queue: _ } => mark(&[*from, *to]),
-            ProgramStep::Size { slot, .. } => mark(&[*slot]),
-            ProgramStep::Call { args, results, .. } => {
-                results.iter().filter_map(CallResult::written).for_each(|view| mark(&[view.slot]));
-                args.iter().for_each(|arg| arg.each_tensor(&mut |view, _| mark(&[view.slot])));
-            }
-            ProgramStep::Check { .. }
-            | ProgramStep::Alloc { .. }
-            | ProgramStep::Record { .. }
-            | ProgramStep::Wait { .. }
-            | ProgramStep::Free { .. } => {}
+        program.touches(step).uses.iter().for_each(|used| mark(used.slot));
+        if let ProgramStep::View { base, .. } = step {
+            mark(*base);
         }
     }
-    for output in &program.outputs {
-        match output {
-            Output::View { slot, .. } | Output::Number(slot) => mark(&[*slot]),
-            Output::Int(_) | Output::Literal(_) | Output::Text(_) | Output::Nothing => {}
-        }
-    }
-    program.updates.iter().for_each(|&(dst, src)| mark(&[dst, src]));
+    program.read_at_end().for_each(&mut mark);
+    program.updates.iter().for_each(|&(target, _)| mark(target));
     used
 }
 

@@ -380,9 +380,9 @@ impl<'a> Planner<'a> {
         let start = self.plan.places.len();
         let (mut stored, mut numbers) = (Vec::new(), Vec::new());
         let device = self.prepared.queues[queue];
-        for (at, ((&arg, need), is_written)) in args.iter().zip(needs).zip(&facts.is_written).enumerate() {
+        for (at, ((&arg, need), access)) in args.iter().zip(needs).zip(&facts.accesses).enumerate() {
             let (place, room) = self.place(arg)?;
-            stored.extend(is_written.then_some(place));
+            stored.extend(access.is_written().then_some(place));
             if need.is_none_or(|need| need > room) {
                 let (kernel, slot) = (&facts.name, &self.prepared.slots[arg].name);
                 let need = need.map_or("too many".to_string(), |need| need.to_string());

@@ -10,13 +10,15 @@ use litz_ir::ids::Id;
 use litz_ir::kernel::{Act, Kernel, Loop, Stmt};
 use litz_ir::loops::FunctionCall;
 use litz_ir::program::{
-    self as ir, KernelWrites, Partition, Program, Queue, partitions, regions, takes_made_number,
+    self as ir, KernelAccesses, Partition, Program, Queue, partitions, regions, takes_made_number,
 };
 use litz_ir::verify::kernel::verify;
 use litz_sym::{Clause, Expr, Sym};
 
 use super::bind::{Guard, guard, late_sizes, unbound};
-use super::prepared::{KernelFacts, Layout, Origin, Output, Prepared, PreparedStep, SizeFacts, Slot};
+use super::prepared::{
+    KernelFacts, Layout, Origin, Output, Prepared, PreparedStep, SizeFacts, Slot, accesses,
+};
 use crate::arena::GuardPages;
 use crate::device;
 use crate::error::RunError;
@@ -35,9 +37,8 @@ pub(super) fn prepare(
     let late = late_sizes(program).into_iter().map(|sym| SizeFacts::of(&program.facts, sym)).collect();
     let names = facts.iter().enumerate().map(|(at, kernel)| (kernel.name.as_str(), at)).collect();
     let queues = queues(program, devices)?;
-    let is_written = facts.iter().map(|kernel| (kernel.name.as_str(), kernel.is_written.clone())).collect();
-    let uses = program.steps.iter().flat_map(|step| step.uses(&is_written));
-    let made: HashSet<ir::Slot> = uses.filter(|used| used.is_written).map(|used| used.slot).collect();
+    let accesses = accesses(facts);
+    let made = program.made(&accesses);
     let cx = Context { program, names, kernels: facts, position, queues: &queues, made: &made };
     let loading = Context { position: &|_| None, names: cx.names.clone(), ..cx };
     let mut slots = Vec::new();
@@ -128,7 +129,7 @@ pub(super) fn prepare(
             prepared.slots[base].is_stored |= is_stored;
         }
     }
-    capture(&cx, devices, &is_written, &mut prepared)?;
+    capture(&cx, devices, &accesses, &mut prepared)?;
     free_constants(&mut prepared);
     Ok(prepared)
 }
@@ -137,7 +138,7 @@ pub(super) fn prepare(
 fn capture(
     cx: &Context<'_>,
     devices: &Named<'_>,
-    kernels: &KernelWrites<'_>,
+    kernels: &KernelAccesses<'_>,
     prepared: &mut Prepared,
 ) -> Result<(), RunError> {
     let captures =
@@ -191,8 +192,8 @@ fn written(steps: &[PreparedStep], kernels: &[KernelFacts]) -> Vec<usize> {
     for step in steps {
         match step {
             PreparedStep::Launch { kernel, args, .. } => {
-                let flags = args.iter().zip(&kernels[*kernel].is_written);
-                written.extend(flags.filter(|(_, is_written)| **is_written).map(|(arg, _)| *arg));
+                let touched = args.iter().zip(&kernels[*kernel].accesses);
+                written.extend(touched.filter(|(_, access)| access.is_written()).map(|(arg, _)| *arg));
             }
             PreparedStep::Extern { writes, .. } | PreparedStep::Control { writes, .. } => {
                 written.extend(writes)
@@ -264,7 +265,7 @@ pub(super) fn kernel_facts(kernel: &Kernel, devices: &Named<'_>) -> Result<Kerne
             formula(kernel.points())?,
             iterations(&kernel.body, &|extent| formula(first_extent(kernel, extent)))?,
         ])),
-        is_written: params().map(|mem| !mem.space.is_only_read()).collect(),
+        accesses: ir::accesses(kernel),
         sizes: kernel.sizes.iter().map(|&name| SizeFacts::of(&kernel.facts, name)).collect(),
         guards: kernel
             .facts

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use litz_ir::Dtype;
 use litz_ir::loops::Control;
+use litz_ir::program::{Access, KernelAccesses};
 use litz_ir::scalar::Scalar;
 use litz_sym::{Facts, Range, Sym};
 
@@ -191,8 +192,13 @@ pub(super) struct KernelFacts {
     /// What it takes for granted: each size in a range and a multiple, and relations between them.
     pub(super) sizes: Vec<SizeFacts>,
     pub(super) guards: Vec<Guard>,
-    /// For each parameter whether the kernel stores to it.
-    pub(super) is_written: Vec<bool>,
+    /// What the kernel does with each parameter.
+    pub(super) accesses: Vec<Access>,
+}
+
+/// What kernels do with their parameters, by name.
+pub(super) fn accesses(kernels: &[KernelFacts]) -> KernelAccesses<'_> {
+    kernels.iter().map(|kernel| (kernel.name.as_str(), kernel.accesses.clone())).collect()
 }
 
 /// What a kernel takes for granted of one of its sizes.

@@ -1,6 +1,6 @@
 //! Says what a call allocates, and what lies in it from which step to which, by the sizes that the model was exported with.
 
-use litz_ir::program::{KernelWrites, Output, Program, ProgramStep, Slot};
+use litz_ir::program::{Program, ProgramStep, Slot};
 use litz_sym::Expr;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -63,7 +63,7 @@ pub(super) fn memory(program: &Program) -> Value {
             | ProgramStep::Size { .. }
             | ProgramStep::Control { .. }
             | ProgramStep::Call { .. } => {
-                for slot in step.uses(&KernelWrites::new()).into_iter().map(|used| used.slot) {
+                for slot in program.touches(step).uses.into_iter().map(|used| used.slot) {
                     let life = *life_at.entry(slot).or_insert(lives.len());
                     if life == lives.len() {
                         lives.push((slot, at, at));
@@ -74,7 +74,7 @@ pub(super) fn memory(program: &Program) -> Value {
             }
         }
     }
-    for slot in returned(program) {
+    for slot in program.read_at_end() {
         if let Some(&life) = life_at.get(&slot) {
             lives[life].2 = at.saturating_sub(1);
         }
@@ -127,53 +127,4 @@ fn sums(steps: usize, what: impl Iterator<Item = (usize, usize, i64)>) -> Vec<i6
             bytes
         })
         .collect()
-}
-
-/// Memory that is there when a call ends: of results, and what updates are copied from.
-fn returned(program: &Program) -> Vec<Slot> {
-    let of = |output: &Output| match output {
-        Output::View { slot, .. } | Output::Number(slot) => Some(*slot),
-        Output::Int(_) | Output::Literal(_) | Output::Text(_) | Output::Nothing => None,
-    };
-    program.outputs.iter().filter_map(of).chain(program.updates.iter().map(|update| update.1)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn places_live_from_their_first_step_to_their_last() {
-        let text = "program @p on cpu {
-  param x: f32[8]
-  alloc p0: u8[128]
-  view a: f32[8] = p0 + 0
-  view b: f32[8] = p0 + 64
-  alloc y: f32[8]
-  launch @k0(x, a)
-  launch @k1(a, b)
-  launch @k2(b, y)
-  launch @k2(x, b)
-  free p0
-  return y: f32[8]
-}
-";
-        let program = litz_ir::text::program::parse(text).unwrap_or_else(|diags| panic!("{}", diags[0]));
-        let memory = memory(&program);
-        assert_eq!(memory["reserved"], json!([160, 160, 160, 160]));
-        // a, a and b, b and y, b and y.
-        assert_eq!(memory["in_use"], json!([32, 64, 64, 64]));
-        let place = |name: &str| {
-            let places = memory["places"].as_array().expect("a list").iter();
-            places.clone().find(|place| place["name"] == json!(name)).cloned().expect("it is there")
-        };
-        assert_eq!(
-            place("b"),
-            json!({ "name": "b", "pool": 0, "offset": 64, "bytes": 32, "from": 1, "to": 3 })
-        );
-        assert_eq!(
-            place("y"),
-            json!({ "name": "y", "pool": 1, "offset": 0, "bytes": 32, "from": 2, "to": 3 })
-        );
-    }
 }

@@ -3,7 +3,7 @@
 use crate::cli::format::Table;
 use litz_codegen::Realized;
 use litz_ir::graph::Device;
-use litz_ir::program::{Partition, Slot, partitions, writes_of};
+use litz_ir::program::{Partition, Runs, Slot, accesses_of, partitions};
 use litz_ir::target::Target;
 
 /// How many partitions there are, and one line for each: its devices, how many steps it has, why it is not captured, what it is given, makes and
@@ -15,7 +15,7 @@ pub fn text(realized: &Realized, target: &Target) -> String {
     if !program.slots.values().any(|slot| captures(slot.device)) {
         return String::new();
     }
-    let all = partitions(program, &writes_of(&realized.kernels), &captures);
+    let all = partitions(program, &accesses_of(&realized.kernels), &captures);
     let captured = all.iter().filter(|partition| partition.is_captured()).count();
     let mut table = Table::new(&["partition", ">steps", "device", "captured", "inputs", "outputs", "freed"]);
     let names = |slots: &[Slot]| {
@@ -28,9 +28,8 @@ pub fn text(realized: &Realized, target: &Target) -> String {
         let reasons: Vec<&str> = reasons.iter().map(|reason| reason.slug()).collect();
         let captured =
             if reasons.is_empty() { "yes".to_owned() } else { format!("no: {}", reasons.join(" ")) };
-        let runs = program.steps[steps.clone()]
-            .iter()
-            .filter(|step| program.queue(step).is_some() || step.is_of_host());
+        let runs =
+            program.steps[steps.clone()].iter().filter(|step| program.touches(step).runs != Runs::Nothing);
         let given = [inputs.as_slice(), constants].concat();
         table.row([
             format!("p{at}"),
