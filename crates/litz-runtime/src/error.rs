@@ -156,6 +156,14 @@ pub enum RunError {
         /// Which rule, with the facts.
         what: String,
     },
+    /// What was found while the memory of a call was watched: see `RunOptions::verify_memory`.
+    #[error("memory of {step}: {what}")]
+    Memory {
+        /// The step of the program.
+        step: String,
+        /// What is wrong there.
+        what: String,
+    },
     /// A program that puts a buffer or output where there is no room for it, found before anything runs.
     #[error("bug in {item}: {inner} needs {bytes} bytes at {offset}, and {outer} has {room}")]
     NoRoom {

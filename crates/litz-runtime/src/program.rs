@@ -7,6 +7,7 @@
 mod bind;
 mod context;
 mod function;
+mod lives;
 mod memory;
 mod outputs;
 mod plan;
@@ -15,6 +16,7 @@ mod prepare;
 mod prepared;
 mod queues;
 mod recordings;
+mod watch;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,13 +39,14 @@ use crate::weights::{self, ConstMemory, ConstType, Weights};
 use bind::Binder;
 use context::{Context, Deadline, Lent};
 use function::{Function, Running, facts_of};
+use lives::Watched;
 use memory::Memory;
 use outputs::{Fresh, Reused};
 pub use outputs::{OutputLayout, Outputs, Value};
 use plan::Plan;
 use planner::plan_load;
 use prepare::{Named, prepare};
-use prepared::Prepared;
+use prepared::{Prepared, accesses};
 use queues::Devices;
 
 /// A program ready to be called, from several threads at once.
@@ -83,6 +86,9 @@ pub struct RunOptions<'a> {
     pub kept_as: Option<(&'a ObjectCache, &'a CacheKey)>,
     /// The devices that the program names, besides that of its first line, each with the kernels loaded that are launched there.
     pub devices: Vec<(graph::Device, Arc<dyn Device>)>,
+    /// Whether each step of a call is watched: that buffers in use lie apart, and that nothing is read which nothing has written. Steps
+    /// may run twice for that. Without effect on a device with memory of its own.
+    pub verify_memory: bool,
     /// Who runs operators that are none of Litz.
     pub host: Option<Arc<dyn Host>>,
 }
@@ -136,7 +142,7 @@ impl Executable {
         weights: &dyn Weights,
         options: &RunOptions<'_>,
     ) -> Result<Executable, RunError> {
-        let RunOptions { limits, guard_pages, kept_as, devices, host } = options;
+        let RunOptions { limits, guard_pages, kept_as, devices, host, verify_memory } = options;
         let binder = Binder::new(program)?;
         let first = (program.device, &*device);
         let others = devices.iter().map(|(name, device)| (*name, &**device));
@@ -147,6 +153,7 @@ impl Executable {
         prepared.known = binder.known();
         prepared.limits = limits.clone();
         prepared.guard_pages = if has_memory { GuardPages::Off } else { *guard_pages };
+        prepared.watched = (*verify_memory && !has_memory).then(|| Watched::of(program, &accesses(&facts)));
         let constants = load_constants(program, &prepared, weights)?;
         let writes_state =
             program.consts.iter().any(|constant| prepared.slots[constant.slot.0 as usize].is_written);

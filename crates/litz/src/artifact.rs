@@ -51,6 +51,7 @@ impl Compiled {
         let run_options = RunOptions {
             limits: options.limits.clone(),
             guard_pages: options.guard_pages,
+            verify_memory: options.verify_memory,
             kept_as: None,
             devices,
             host: options.host.clone().map(|host| host.0),

@@ -94,6 +94,7 @@ impl Model {
         let run_options = RunOptions {
             limits: options.limits.clone(),
             guard_pages: options.guard_pages,
+            verify_memory: options.verify_memory,
             kept_as: kept.as_ref().and_then(Kept::memory),
             devices,
             host: options.host.clone().map(|host| host.0),

@@ -93,6 +93,7 @@ fn key(model: &Model, backend: &dyn Backend, options: &Options) -> Result<CacheK
         profile: false,
         limits: Limits::default(),
         guard_pages: GuardPages::Off,
+        verify_memory: false,
         schedule: options.schedule.clone().map(|given| GivenSchedule { name: String::new(), ..given }),
         ..options.clone()
     };

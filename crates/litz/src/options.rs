@@ -52,6 +52,9 @@ pub struct Options {
     /// Unmapped pages next to every buffer that native code gets, so that an access outside of it faults: for tests.
     /// Buffers share no memory then, and what load steps compute is not kept in the cache.
     pub guard_pages: GuardPages,
+    /// Watches the memory of calls on the CPU: that buffers in use lie apart, and that nothing is read which no step has written. Steps may
+    /// run twice for that.
+    pub verify_memory: bool,
     /// What rewrites take in.
     pub inlining: Inlining,
     /// Thresholds of the scheduler.
@@ -127,6 +130,7 @@ impl Default for Options {
             dump: None,
             limits: Limits::default(),
             guard_pages: GuardPages::Off,
+            verify_memory: false,
             inlining: Inlining::default(),
             heuristics: Heuristics::default(),
             schedule: None,

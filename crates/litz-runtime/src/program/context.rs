@@ -2,13 +2,14 @@
 
 mod captures;
 mod memory;
+mod operands;
 mod results;
+mod watched;
 
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use litz_ir::Dtype;
 use smallvec::SmallVec;
 
 use super::function::{Function, Running};
@@ -17,12 +18,12 @@ use super::plan::{self, Address, Base, Command, HostOperand, LaunchPlan, Plan, S
 use super::prepared::{Prepared, SizeFacts};
 use super::queues::{Devices, On, Queues};
 use super::recordings::Recordings;
+use super::watch::Watch;
 use crate::arena::{AlignedBuf, GuardPages, GuardedPieces};
 use crate::device::{AddressSpace, Buffer, Launch, RawStream};
 use crate::error::RunError;
 use crate::host::{Kept, Operand};
 use crate::limits::{Limit, LimitExceeded, Limits};
-use crate::number;
 use crate::routines::{Read, Write};
 use crate::tensor::{TensorView, copy_strided, has_layout};
 use captures::Capture;
@@ -79,6 +80,8 @@ pub(super) struct Context {
     operands: Vec<AlignedBuf>,
     /// Results of the host that the call has no memory for yet.
     kept: Kept,
+    /// What is in use, where memory is watched.
+    watch: Option<Box<Watch>>,
 }
 
 /// How much of its plan a call has run, and asked for, when a size becomes known.
@@ -88,6 +91,15 @@ struct Begun {
     arenas: usize,
     own: usize,
     outputs: usize,
+}
+
+/// What runs behind a command.
+enum Flow {
+    Next,
+    /// What is behind some others.
+    To(usize),
+    /// Nothing of this plan: a size has become known.
+    IsLate,
 }
 
 /// Memory of an input that its owner lets a call write to.
@@ -177,6 +189,7 @@ impl Context {
             results: (0..outputs).map(|_| Buffer::default()).collect(),
             operands: Vec::new(),
             kept: Kept::default(),
+            watch: prepared.watched.as_ref().map(|_| Box::default()),
         })
     }
 
@@ -237,6 +250,7 @@ impl Context {
     pub(super) fn begin(&mut self) {
         self.begun = Begun::default();
         self.kept.clear();
+        self.watch.iter_mut().for_each(|watch| watch.clear());
         self.iterations = 0;
         self.has_changed_state = false;
     }
@@ -368,7 +382,7 @@ impl Context {
     /// without an error. Where they end with a size, that has become the last of `values`, and the result is false: a plan for
     /// these values goes on.
     pub(super) fn run(&mut self, function: &Function, running: Running<'_>) -> Result<bool, RunError> {
-        let Running { deadline, hosted, release, .. } = running;
+        let Running { deadline, .. } = running;
         let plan = Arc::clone(self.plan.as_ref().expect("invariant: a call has a plan"));
         if self.begun.commands == 0 {
             self.queues.begin()?;
@@ -376,7 +390,7 @@ impl Context {
         self.iterations = self.iterations.saturating_add(plan.iterations);
         function.prepared.limits.check(Limit::Iterations, self.iterations)?;
         let mut next = self.begun.commands;
-        while let Some(command) = plan.commands.get(next) {
+        while next < plan.commands.len() {
             let at = next;
             next += 1;
             deadline.map_or(Ok(()), Deadline::check)?;
@@ -385,75 +399,98 @@ impl Context {
                 self.queues.wait()?;
                 self.has_changed_state = true;
             }
-            match command {
-                Command::Launch(launch) => self.launch(&plan, launch)?,
-                Command::Extern { routine, reads, writes, ints, message } => {
-                    let operands = self.operands(reads.iter().chain(writes))?;
-                    let (read_at, write_at) = operands.split_at(reads.len());
-                    let reads: SmallVec<[Read<'_>; 4]> =
-                        reads.iter().zip(read_at).map(|(buffer, &at)| read(buffer, at)).collect();
-                    let mut written: SmallVec<[Write<'_>; 4]> =
-                        writes.iter().zip(write_at).map(|(buffer, &at)| write(buffer, at)).collect();
-                    routine(&reads, &mut written, &plan.ints[ints.clone()])
-                        .map_err(|error| error.with_message(message))?;
-                    self.return_operands(writes.iter().zip(write_at.iter().copied()))?;
+            let flow = match plan.watched.get(&at) {
+                Some(watched) if self.watch.is_some() => {
+                    self.watched(function, &plan, at, watched, running)?
                 }
-                Command::Call { call, ints, buffers, operands, writes } => {
-                    let addresses = self.operands(buffers.iter())?;
-                    let operand = |HostOperand { buffer, skip, shape, is_shared }: &HostOperand| Operand {
-                        data: addresses[*buffer].wrapping_add(*skip),
-                        bytes: shape.bytes,
-                        dtype: shape.dtype,
-                        sizes: shape.sizes.clone(),
-                        strides: shape.strides.clone(),
-                        is_shared: *is_shared,
-                    };
-                    let given: Vec<Operand> = operands.iter().map(operand).collect();
-                    // SAFETY: the planner found the memory as large as sizes and strides reach. All that was enqueued is done, and
-                    // the verifier of programs wants what is written apart from the others, unless it is shared, in slots that lie apart
-                    // from all others in use.
-                    unsafe { hosted.call(call, &plan.ints[ints.clone()], &given, &mut self.kept)? };
-                    self.return_operands(writes.iter().map(|&at| (&buffers[at], addresses[at])))?;
-                }
-                Command::Control { control, calls, reads, writes } => {
-                    self.control(function, control, (calls, &plan.ints), (reads, writes), running)?;
-                }
-                Command::Size { from, late, who } => {
-                    let value = self.number(from)?;
-                    self.late[*late].check(value, who)?;
-                    self.values.push(value);
-                    self.begun = Begun {
-                        commands: at + 1,
-                        arenas: plan.arenas.len(),
-                        own: plan.own.len(),
-                        outputs: plan.direct.len(),
-                    };
-                    return Ok(false);
-                }
-                Command::Copy { from, to, bytes, queue } => {
-                    self.copy(*queue, *from, (On::Device(to.device), self.address(*to)), *bytes);
-                }
-                Command::Record { event, queue } => self.queues.record(*event, *queue)?,
-                Command::Wait { event, queue } => self.queues.wait_for(*event, *queue)?,
-                Command::Settle => self.queues.wait()?,
-                Command::Enter { device } => self.queues.enter(*device),
-                Command::Leave => self.queues.leave(),
-                Command::Capture { end, number, queue, args } => {
-                    let capture =
-                        Capture { number: *number, commands: next..*end, queue: *queue, args: args.clone() };
-                    if self.capture(&plan, &capture)? {
-                        next = *end;
-                    }
-                }
-                Command::Release { constant } => {
-                    self.queues.wait()?;
-                    release(*constant);
-                }
+                _ => self.command(function, &plan, at, running)?,
+            };
+            match flow {
+                Flow::Next => {}
+                Flow::To(command) => next = command,
+                Flow::IsLate => return Ok(false),
             }
         }
         self.end()?;
         deadline.map_or(Ok(()), Deadline::check)?;
         Ok(true)
+    }
+
+    /// Runs one command of the plan.
+    fn command(
+        &mut self,
+        function: &Function,
+        plan: &Arc<Plan>,
+        at: usize,
+        running: Running<'_>,
+    ) -> Result<Flow, RunError> {
+        let Running { hosted, release, .. } = running;
+        match &plan.commands[at] {
+            Command::Launch(launch) => self.launch(plan, launch)?,
+            Command::Extern { routine, reads, writes, ints, message } => {
+                let operands = self.operands(reads.iter().chain(writes))?;
+                let (read_at, write_at) = operands.split_at(reads.len());
+                let reads: SmallVec<[Read<'_>; 4]> =
+                    reads.iter().zip(read_at).map(|(buffer, &at)| read(buffer, at)).collect();
+                let mut written: SmallVec<[Write<'_>; 4]> =
+                    writes.iter().zip(write_at).map(|(buffer, &at)| write(buffer, at)).collect();
+                routine(&reads, &mut written, &plan.ints[ints.clone()])
+                    .map_err(|error| error.with_message(message))?;
+                self.return_operands(writes.iter().zip(write_at.iter().copied()))?;
+            }
+            Command::Call { call, ints, buffers, operands, writes } => {
+                let addresses = self.operands(buffers.iter())?;
+                let operand = |HostOperand { buffer, skip, shape, is_shared }: &HostOperand| Operand {
+                    data: addresses[*buffer].wrapping_add(*skip),
+                    bytes: shape.bytes,
+                    dtype: shape.dtype,
+                    sizes: shape.sizes.clone(),
+                    strides: shape.strides.clone(),
+                    is_shared: *is_shared,
+                };
+                let given: Vec<Operand> = operands.iter().map(operand).collect();
+                // SAFETY: the planner found the memory as large as sizes and strides reach. All that was enqueued is done, and
+                // the verifier of programs wants what is written apart from the others, unless it is shared, in slots that lie apart
+                // from all others in use.
+                unsafe { hosted.call(call, &plan.ints[ints.clone()], &given, &mut self.kept)? };
+                self.return_operands(writes.iter().map(|&at| (&buffers[at], addresses[at])))?;
+            }
+            Command::Control { control, calls, reads, writes } => {
+                self.control(function, control, (calls, &plan.ints), (reads, writes), running)?;
+            }
+            Command::Size { from, late, who } => {
+                let value = self.number(from)?;
+                self.late[*late].check(value, who)?;
+                self.values.push(value);
+                self.begun = Begun {
+                    commands: at + 1,
+                    arenas: plan.arenas.len(),
+                    own: plan.own.len(),
+                    outputs: plan.direct.len(),
+                };
+                return Ok(Flow::IsLate);
+            }
+            Command::Copy { from, to, bytes, queue } => {
+                self.copy(*queue, *from, (On::Device(to.device), self.address(*to)), *bytes);
+            }
+            Command::Record { event, queue } => self.queues.record(*event, *queue)?,
+            Command::Wait { event, queue } => self.queues.wait_for(*event, *queue)?,
+            Command::Settle => self.queues.wait()?,
+            Command::Enter { device } => self.queues.enter(*device),
+            Command::Leave => self.queues.leave(),
+            Command::Capture { end, number, queue, args } => {
+                let capture =
+                    Capture { number: *number, commands: at + 1..*end, queue: *queue, args: args.clone() };
+                if self.capture(plan, &capture)? {
+                    return Ok(Flow::To(*end));
+                }
+            }
+            Command::Release { constant } => {
+                self.queues.wait()?;
+                release(*constant);
+            }
+        }
+        Ok(Flow::Next)
     }
 
     /// Enqueues a launch. The host reads the numbers that it is given before: those that steps make, when these are done.
@@ -488,69 +525,6 @@ impl Context {
         // order what their queues do. Whoever calls waits before any of it goes away, whatever comes of the call.
         unsafe { self.queues.stream(*queue).launch(&launch) };
         Ok(())
-    }
-
-    /// The integer or truth value that a buffer begins with.
-    pub(super) fn number(&mut self, from: &plan::Buffer) -> Result<i64, RunError> {
-        let (dtype, bits) = self.element(from)?;
-        Ok((number::cast(dtype, Dtype::I64, bits) as u64).cast_signed())
-    }
-
-    /// The element that a buffer begins with.
-    fn element(&mut self, from: &plan::Buffer) -> Result<(Dtype, number::Bits), RunError> {
-        let operands = self.operands(std::iter::once(from))?;
-        let Read { bytes, dtype } = read(from, operands[0]);
-        Ok((dtype, number::read(bytes, 0, dtype.size())))
-    }
-
-    /// Waits for all that is enqueued, and says where the host finds the operands of a routine: where they are, or copies of
-    /// what the device's memory holds.
-    fn operands<'b>(
-        &mut self,
-        all: impl Iterator<Item = &'b plan::Buffer> + Clone,
-    ) -> Result<SmallVec<[*mut u8; 8]>, RunError> {
-        let buffers = || all.clone();
-        let mut addresses: SmallVec<[*mut u8; 8]> =
-            buffers().map(|buffer| self.address(buffer.place)).collect();
-        self.queues.wait()?;
-        let is_there =
-            |queues: &Queues, buffer: &plan::Buffer| queues.space(buffer.place.device) == AddressSpace::Host;
-        let copies = buffers().filter(|buffer| !is_there(&self.queues, buffer));
-        self.operands = copies.map(|buffer| AlignedBuf::new(buffer.bytes)).collect::<Result<_, _>>()?;
-        if self.operands.is_empty() {
-            return Ok(addresses);
-        }
-        let mut copies = self.operands.iter_mut();
-        for (buffer, address) in buffers().zip(&mut addresses) {
-            let device = buffer.place.device;
-            if is_there(&self.queues, buffer) {
-                continue;
-            }
-            let copy = copies.next().expect("invariant: each that is elsewhere has a copy").as_mut_ptr();
-            let from = (On::Device(device), address.cast_const());
-            // SAFETY: the planner found the memory as large as this, and so is the copy.
-            unsafe { self.queues.copy(device, from, (On::Host, copy), buffer.bytes) };
-            *address = copy;
-        }
-        self.queues.wait()?;
-        Ok(addresses)
-    }
-
-    /// Brings what a routine wrote to where launches find it.
-    fn return_operands<'b>(
-        &mut self,
-        writes: impl Iterator<Item = (&'b plan::Buffer, *mut u8)>,
-    ) -> Result<(), RunError> {
-        for (buffer, from) in writes {
-            let (place, to) = (buffer.place.device, self.address(buffer.place));
-            if self.queues.space(place) != AddressSpace::Host {
-                let (from, to) = ((On::Host, from.cast_const()), (On::Device(place), to));
-                // SAFETY: as above; the copies stay until the next routine, which waits first.
-                unsafe { self.queues.copy(place, from, to, buffer.bytes) };
-            }
-        }
-        // What other queues do next may be with what was written.
-        if self.queues.are_many() && !self.operands.is_empty() { self.queues.wait() } else { Ok(()) }
     }
 
     /// Waits for all that is enqueued.

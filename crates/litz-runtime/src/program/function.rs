@@ -12,11 +12,12 @@ use smallvec::SmallVec;
 
 use super::bind::late_sizes;
 use super::context::{Context, Deadline};
+use super::lives::Watched;
 use super::outputs::{OutputLayout, Outputs};
 use super::plan::{Buffer, CallPlan, Plan};
 use super::planner::plan_call;
 use super::prepare::{Named, kernel_facts, prepare};
-use super::prepared::{KernelFacts, Output, Prepared};
+use super::prepared::{KernelFacts, Output, Prepared, accesses};
 use super::{Counters, lock};
 use crate::error::RunError;
 use crate::host::Hosted;
@@ -59,6 +60,7 @@ impl Function {
             resolved.known = inner.given_sizes().len();
             resolved.limits = prepared.limits.clone();
             resolved.guard_pages = prepared.guard_pages;
+            resolved.watched = prepared.watched.as_ref().map(|_| Watched::of(inner, &accesses(kernels)));
             if !inner.consts.is_empty() || !inner.load.is_empty() {
                 return Err(bug("a function has constants"));
             }

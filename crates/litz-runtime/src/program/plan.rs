@@ -2,10 +2,12 @@
 //!
 //! A plan is made once for each set of values and used by every later call with the same ones.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use litz_ir::Dtype;
 use litz_ir::loops::Control;
+use litz_ir::program::Access;
 use litz_ir::scalar::Scalar;
 
 use super::prepared::Prepared;
@@ -30,6 +32,8 @@ pub(super) struct Plan {
     pub(super) params: Vec<ParamPlan>,
     /// Ends with [`Command::Size`] where a value is missing: the rest is planned when it is there, behind the same commands.
     pub(super) commands: Vec<Command>,
+    /// By position among the commands, where memory is watched.
+    pub(super) watched: HashMap<usize, WatchedCommand>,
     pub(super) places: Vec<Address>,
     pub(super) ints: Vec<i64>,
     /// Outputs that steps compute in their own memory, in the order in which they are asked for.
@@ -258,4 +262,35 @@ pub(super) enum Target {
     Const { to: Address, bytes: usize },
     /// The new contents of an input: in its own memory where that was lent, else an extra output.
     Input { param: usize, shape: Shape },
+}
+
+/// What a command of a plan does with buffers.
+pub(super) struct WatchedCommand {
+    pub(super) label: String,
+    pub(super) uses: Vec<WatchedUse>,
+    pub(super) begins: Vec<Begin>,
+    pub(super) ends: Vec<usize>,
+}
+
+/// That it uses a slot.
+pub(super) struct WatchedUse {
+    /// The buffer that the slot is, or is a part of.
+    pub(super) buffer: usize,
+    pub(super) place: Address,
+    pub(super) bytes: usize,
+    /// Bytes of an element.
+    pub(super) element: usize,
+    pub(super) access: Access,
+}
+
+/// That the life of a buffer begins.
+pub(super) struct Begin {
+    pub(super) buffer: usize,
+    pub(super) name: String,
+    pub(super) place: Address,
+    pub(super) bytes: usize,
+    /// Bytes of an element.
+    pub(super) element: usize,
+    /// Whether it holds something already.
+    pub(super) is_given: bool,
 }

@@ -1,12 +1,14 @@
 //! Plans a call for given sizes: places every slot, and evaluates every formula.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use litz_ir::scalar::Scalar;
 
+use super::lives::WatchedStep;
 use super::plan::{
-    Address, Base, Buffer, CallPlan, Command, HostOperand, LaunchPlan, OutputPlan, ParamPlan, Plan, Shape,
-    Span, Target, UpdatePlan,
+    Address, Base, Begin, Buffer, CallPlan, Command, HostOperand, LaunchPlan, OutputPlan, ParamPlan, Plan,
+    Shape, Span, Target, UpdatePlan, WatchedCommand, WatchedUse,
 };
 use super::prepared::{Layout, Origin, Output, Prepared, PreparedStep, SizeFacts};
 use crate::arena::{ALIGNMENT, GuardPages, OutOfMemory};
@@ -69,6 +71,7 @@ impl<'a> Planner<'a> {
             scratch_bytes: vec![0; prepared.queues.len()],
             params: Vec::new(),
             commands: Vec::new(),
+            watched: HashMap::new(),
             places: Vec::new(),
             ints: Vec::new(),
             direct: Vec::new(),
@@ -127,8 +130,18 @@ impl<'a> Planner<'a> {
 
     /// Plans steps up to the end, or up to the first size whose value is missing: whether it came to the end.
     fn steps(&mut self, steps: &'a [PreparedStep]) -> Result<bool, RunError> {
+        // Constants that are released behind load steps are no steps of the program.
+        let is_release = |step: &PreparedStep| {
+            matches!(step, PreparedStep::Free(slot)
+                if matches!(self.prepared.slots[*slot].origin, Origin::Const(_)))
+        };
+        let releases: Vec<bool> = steps.iter().map(is_release).collect();
+        let mut watched = 0;
         for (at, step) in steps.iter().enumerate() {
             self.begin_at(at);
+            let next = self.plan.commands.len();
+            let of_program = (!releases[at]).then_some(watched);
+            watched += usize::from(!releases[at]);
             match step {
                 PreparedStep::Check(guard) => guard.check(self.values)?,
                 PreparedStep::Alloc(slot) => {
@@ -216,15 +229,41 @@ impl<'a> Planner<'a> {
                     let late = self.values.len() - self.prepared.known;
                     let from = self.element(*slot)?;
                     self.plan.commands.push(Command::Size { from, late, who: Arc::clone(who) });
+                    self.watch(of_program, next)?;
                     if self.values.len() == self.all.len() {
                         return Ok(false);
                     }
                     self.learn()?;
                 }
             }
+            self.watch(of_program, next)?;
             self.end_at(at + 1);
         }
         Ok(true)
+    }
+
+    /// Says what the command of a step does with buffers, if memory is watched and the step has one.
+    fn watch(&mut self, step: Option<usize>, command: usize) -> Result<(), RunError> {
+        let (Some(step), Some(watched)) = (step, &self.prepared.watched) else { return Ok(()) };
+        if command == self.plan.commands.len() {
+            return Ok(());
+        }
+        let steps = if self.is_load { &watched.load } else { &watched.steps };
+        let WatchedStep { label, uses, begins, ends } = &steps[step];
+        let element = |slot: usize| self.prepared.slots[slot].dtype.size();
+        let uses = uses.iter().map(|&(slot, buffer, access)| {
+            let (place, bytes) = self.place(slot)?;
+            Ok(WatchedUse { buffer, place, bytes, element: element(slot), access })
+        });
+        let begins = begins.iter().map(|&(buffer, is_given)| {
+            let ((place, bytes), name) = (self.place(buffer)?, self.prepared.slots[buffer].name.clone());
+            Ok(Begin { buffer, name, place, bytes, element: element(buffer), is_given })
+        });
+        let (uses, begins) =
+            (uses.collect::<Result<_, RunError>>()?, begins.collect::<Result<_, RunError>>()?);
+        let watched = WatchedCommand { label: label.clone(), uses, begins, ends: ends.clone() };
+        self.plan.watched.insert(command, watched);
+        Ok(())
     }
 
     /// Enters devices and begins what is captured from a step on.

@@ -65,6 +65,7 @@ pub(super) fn prepare(
         kernels: Arc::clone(facts),
         limits: Limits::default(),
         guard_pages: GuardPages::default(),
+        watched: None,
         concurrency: devices.all.iter().map(|(_, device)| device.concurrency()).collect(),
         queues: queues.iter().map(|queue| queue.1).collect(),
         calls_write_kept: false,

@@ -9,6 +9,7 @@ use litz_ir::scalar::Scalar;
 use litz_sym::{Facts, Range, Sym};
 
 use super::bind::Guard;
+use super::lives::Watched;
 use crate::arena::GuardPages;
 use crate::device::KernelId;
 use crate::error::RunError;
@@ -27,6 +28,8 @@ pub(super) struct Prepared {
     pub(super) kernels: Arc<[KernelFacts]>,
     pub(super) limits: Limits,
     pub(super) guard_pages: GuardPages,
+    /// When buffers are in use, where that is watched.
+    pub(super) watched: Option<Watched>,
     /// Pieces of scratch memory that a launch needs, by device.
     pub(super) concurrency: Vec<usize>,
     /// The device of each queue: first each device, then those with further streams.

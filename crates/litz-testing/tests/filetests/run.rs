@@ -220,8 +220,14 @@ fn check(
     weights: &HashMap<String, Tensor>,
     calls: &[Call],
 ) -> Result<(), String> {
-    for guard_pages in [GuardPages::Off, GuardPages::AtEnds, GuardPages::AtStarts] {
-        let options = RunOptions { guard_pages, ..RunOptions::default() };
+    let ways = [
+        (GuardPages::Off, false),
+        (GuardPages::Off, true),
+        (GuardPages::AtEnds, false),
+        (GuardPages::AtStarts, false),
+    ];
+    for (guard_pages, verify_memory) in ways {
+        let options = RunOptions { guard_pages, verify_memory, ..RunOptions::default() };
         // Twice: the second round finds the memory that the first one left. State would be another then.
         let program = &realized.program;
         let is_state = |slot| program.consts.iter().any(|constant| constant.slot == slot);
@@ -350,5 +356,6 @@ fn slug(error: &RunError) -> &'static str {
         RunError::Limit(_) => "limit",
         RunError::OutOfMemory(_) => "out-of-memory",
         RunError::Bug { .. } | RunError::NoRoom { .. } => "bug",
+        RunError::Memory { .. } => "memory",
     }
 }

@@ -137,7 +137,8 @@ fn run_exit(error: &RunError) -> Exit {
         | RunError::Host { .. }
         | RunError::OutOfMemory(_)
         | RunError::Bug { .. }
-        | RunError::NoRoom { .. } => Exit::Broken,
+        | RunError::NoRoom { .. }
+        | RunError::Memory { .. } => Exit::Broken,
     }
 }
 

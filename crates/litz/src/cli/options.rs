@@ -49,6 +49,9 @@ pub struct Common {
     /// Unmapped pages next to every buffer, so that native code that leaves one faults: for tests
     #[arg(long, value_enum, value_name = "SIDE")]
     guard_pages: Option<Side>,
+    /// Watch the memory of calls: buffers in use lie apart, and no element is read that no step has written
+    #[arg(long)]
+    verify_memory: bool,
     /// Write the text of every stage to this folder
     #[arg(long, value_name = "DIR")]
     dump: Option<PathBuf>,
@@ -106,6 +109,7 @@ impl Common {
             Some(Side::Ends) => GuardPages::AtEnds,
             Some(Side::Starts) => GuardPages::AtStarts,
         };
+        options.verify_memory |= self.verify_memory;
         if self.no_cache {
             options.cache = None;
         }

@@ -33,6 +33,7 @@ impl Context {
     /// Hands over outputs that are not yet where they go, then makes the updates.
     pub(in crate::program) fn finish(&mut self, outputs: &mut dyn Outputs) -> Result<(), RunError> {
         let plan = Arc::clone(self.plan.as_ref().expect("invariant: a call has a plan"));
+        self.check_results(&plan)?;
         for (at, output) in plan.outputs.iter().enumerate() {
             match output {
                 OutputPlan::Direct(shape, device) => {
