@@ -46,7 +46,7 @@ pub fn build(
                 let written =
                     built.params.iter().zip(accesses(&built.kernel)).find(|(_, access)| access.is_written());
                 let stream = written.map_or(0, |(&buf, _)| loops.bufs[buf].stream);
-                ProgramStep::Launch { kernel: name.clone(), args, sizes, stream }
+                ProgramStep::Launch { kernel: name.clone(), args, sizes, stream, from: Vec::new() }
             }
             schedule::ScheduleStep::Extern { name, .. } => b.call(name)?,
         };

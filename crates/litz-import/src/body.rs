@@ -8,10 +8,11 @@ use crate::schema::{
     SymFloatArgument, SymIntArgument,
 };
 use litz_ir::Dtype;
-use litz_ir::graph::{Arg, Device, Float, Form, Graph, Node, OpName, Type, Value};
+use litz_ir::graph::{Arg, Device, Float, Form, Graph, Node, OpName, Origin, Type, Value};
 use litz_ir::schema::{ArgType, BaseType, Effect, OpSchema, SchemaArg, Schemas};
 use litz_sym::{Clause, Expr, Known, Rel};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// What the names of functions of Python's numbers begin with.
 const NUMBER_FUNCTIONS: [&str; 5] = ["_operator.", "builtins.", "math.", "torch.sym_", "torch._sym_"];
@@ -317,6 +318,19 @@ impl Body {
         Ok(())
     }
 
+    /// Where a node with these results comes from.
+    pub fn origin<'a>(
+        &self,
+        cx: &mut Cx<'a>,
+        node: &'a schema::Node<'a>,
+        outputs: &[Option<Value>],
+    ) -> Option<Arc<Origin>> {
+        let first = outputs.iter().flatten().next();
+        let name = first.map(|&value| Arc::from(self.graph.values[value].name.as_str()));
+        let origin = Origin { name, ..cx.origin(node) };
+        (origin != Origin::default()).then(|| Arc::new(origin))
+    }
+
     /// Adds a node, defining its outputs.
     pub fn push_node<'a>(
         &mut self,
@@ -330,13 +344,8 @@ impl Body {
         for output in &node.outputs {
             outputs.extend(self.define(cx, scope, output)?);
         }
-        self.graph.nodes.push(Node {
-            op: OpName::new(op),
-            form: Form::Plain,
-            args,
-            outputs,
-            source: cx.source(node),
-        });
+        let origin = self.origin(cx, node, &outputs);
+        self.graph.nodes.push(Node { op: OpName::new(op), form: Form::Plain, args, outputs, origin });
         Ok(())
     }
 
@@ -605,13 +614,9 @@ impl Body {
             let args = self.number_arguments(cx, scope, node);
             self.depth -= 1;
             let value = self.fresh(name, Type::Bool);
-            self.graph.nodes.push(Node {
-                op: OpName::new(&*node.target),
-                form: Form::Plain,
-                args: args?,
-                outputs: vec![Some(value)],
-                source: cx.source(node),
-            });
+            let (op, outputs) = (OpName::new(&*node.target), vec![Some(value)]);
+            let origin = self.origin(cx, node, &outputs);
+            self.graph.nodes.push(Node { op, form: Form::Plain, args: args?, outputs, origin });
             return Ok(Arg::Value(value));
         }
         Ok(Arg::Bool(true))

@@ -3,9 +3,9 @@
 use crate::body::Names;
 use crate::error::{ImportError, UnknownOp};
 use crate::schema::{self, Argument, ExportedProgram, SymExprHint, SymInt, SymIntArgument, TensorMeta};
-use crate::source::source_line;
+use crate::source::{module_path, source_line, source_lines};
 use crate::srepr;
-use litz_ir::graph::{Device, TensorType};
+use litz_ir::graph::{Device, Origin, TensorType};
 use litz_ir::loops::may_be_in_memory;
 use litz_ir::schema::Schemas;
 use litz_sym::{Clause, Expr, Facts, Range, Rel, Sym, solve_linear};
@@ -23,7 +23,10 @@ pub(crate) struct Cx<'a> {
     late: Vec<(&'a str, Expr)>,
     late_names: Names,
     /// Source lines by stack trace.
-    sources: HashMap<&'a str, Option<Arc<str>>>,
+    /// By stack trace.
+    sources: HashMap<&'a str, (Option<Arc<str>>, Vec<Arc<str>>)>,
+    /// By what archives say of modules.
+    modules: HashMap<&'a str, Option<Arc<str>>>,
     unknown_ops: Vec<UnknownOp>,
     unknown_positions: HashMap<String, usize>,
     pub unknown_guards: Vec<ImportError>,
@@ -49,6 +52,7 @@ impl<'a> Cx<'a> {
             late: Vec::new(),
             late_names: Names::default(),
             sources: HashMap::new(),
+            modules: HashMap::new(),
             unknown_ops: Vec::new(),
             unknown_positions: HashMap::new(),
             unknown_guards: Vec::new(),
@@ -216,6 +220,25 @@ impl<'a> Cx<'a> {
         Ok(())
     }
 
+    /// Line, stack and module of a node.
+    pub fn origin(&mut self, node: &'a schema::Node<'a>) -> Origin {
+        let line = self.source(node);
+        let stack = node.metadata.stack_trace.as_ref().map(|trace| self.lines(trace).1.clone());
+        let modules = node.metadata.nn_module_stack.as_ref();
+        let module = modules.and_then(|text| {
+            self.modules.entry(text).or_insert_with(|| module_path(text).map(Arc::from)).clone()
+        });
+        Origin { line, module, name: None, stack: stack.unwrap_or_default() }
+    }
+
+    /// The user's line of a stack trace, and all lines.
+    fn lines(&mut self, trace: &'a str) -> &(Option<Arc<str>>, Vec<Arc<str>>) {
+        self.sources.entry(trace).or_insert_with(|| {
+            let lines = source_lines(trace).into_iter().map(Arc::from).collect();
+            (source_line(trace).map(Arc::from), lines)
+        })
+    }
+
     /// The user's source line; that of the first node inside where a node with subgraphs has none.
     pub fn source(&mut self, node: &'a schema::Node<'a>) -> Option<Arc<str>> {
         let Some(trace) = &node.metadata.stack_trace else {
@@ -225,7 +248,7 @@ impl<'a> Cx<'a> {
             });
             return graphs.flat_map(|graph| graph.nodes.first()).find_map(|inner| self.source(inner));
         };
-        self.sources.entry(trace).or_insert_with(|| source_line(trace).map(Arc::from)).clone()
+        self.lines(trace).0.clone()
     }
 
     pub fn report_unknown(&mut self, name: &str, node: &'a schema::Node<'a>) {

@@ -326,8 +326,8 @@ impl Body {
         for result in results {
             outputs.extend(self.define(cx, scope, result)?);
         }
-        let source = cx.source(node);
-        self.graph.nodes.push(Node { op: OpName::new(op), form: Form::Plain, args, outputs, source });
+        let origin = self.origin(cx, node, &outputs);
+        self.graph.nodes.push(Node { op: OpName::new(op), form: Form::Plain, args, outputs, origin });
         Ok(())
     }
 
@@ -341,9 +341,10 @@ impl Body {
         ty: TensorType,
     ) -> Value {
         let value = self.fresh("written", Type::Tensor(ty));
-        let (outputs, source) = (vec![Some(value)], cx.source(node));
+        let outputs = vec![Some(value)];
+        let origin = self.origin(cx, node, &outputs);
         let op = OpName::new(cx.schemas.written(op));
-        self.graph.nodes.push(Node { op, form: Form::Plain, args, outputs, source });
+        self.graph.nodes.push(Node { op, form: Form::Plain, args, outputs, origin });
         value
     }
 

@@ -218,6 +218,8 @@ pub struct Node<'a> {
 pub struct NodeMetadata<'a> {
     #[serde(borrow, default)]
     pub stack_trace: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    pub nn_module_stack: Option<Text<'a>>,
 }
 
 /// An argument with the name the operator's schema gives it; empty for higher-order operators.

@@ -80,7 +80,7 @@ fn read_with(bytes: Vec<u8>, declarations: Vec<&'static str>) -> Result<Imported
 /// Declarations and nodes of a graph, without the lines that they come from.
 fn text(imported: &Imported) -> String {
     let mut graph = imported.graph.clone();
-    graph.nodes.iter_mut().for_each(|node: &mut Node| node.source = None);
+    graph.nodes.iter_mut().for_each(|node: &mut Node| node.origin = None);
     graph.to_string().lines().skip(1).map(|line| format!("{}\n", line.trim())).collect()
 }
 
@@ -105,7 +105,7 @@ return %written
             .graph
             .nodes
             .iter()
-            .all(|node| node.source.as_deref().is_some_and(|at| at.starts_with("make.py:")))
+            .all(|node| node.source().map(|line| &**line).is_some_and(|at| at.starts_with("make.py:")))
     );
 }
 

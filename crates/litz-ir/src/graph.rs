@@ -116,8 +116,29 @@ pub struct Node {
     /// One result for each the operator returns, and in a functional form one more for each tensor that it writes to; `None`
     /// where nothing uses it or the operator gives none.
     pub outputs: Vec<Option<Value>>,
+    /// Where it comes from in the user's model.
+    pub origin: Option<Arc<Origin>>,
+}
+
+impl Node {
     /// The user's source line, such as `model.py:12`.
-    pub source: Option<Arc<str>>,
+    pub fn source(&self) -> Option<&Arc<str>> {
+        self.origin.as_ref()?.line.as_ref()
+    }
+}
+
+/// Where a node comes from in the user's model. What passes make of a node has the origin of that node. Text:
+/// `at "model.py:12" in "layers.3.mlp.up" was "linear_3" stack ["train.py:7", "model.py:12"]`, as much as is known.
+#[derive(Clone, PartialEq, Eq, Hash, Default, Debug)]
+pub struct Origin {
+    /// The user's source line, such as `model.py:12`.
+    pub line: Option<Arc<str>>,
+    /// Path of the module that calls the operator, such as `layers.3.mlp.up`.
+    pub module: Option<Arc<str>>,
+    /// Name of the first result in the user's graph, before passes.
+    pub name: Option<Arc<str>>,
+    /// Lines of the whole stack, from the outside to the inside.
+    pub stack: Vec<Arc<str>>,
 }
 
 /// How a node applies its operator.

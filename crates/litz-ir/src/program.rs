@@ -27,11 +27,13 @@ use crate::call::{CallArg, CallResult};
 use crate::dtype::Dtype;
 use crate::entity;
 pub use crate::graph::Queue;
-use crate::graph::{Device, TensorType};
+use crate::graph::{Device, OpName, Origin, TensorType};
 use crate::ids::Table;
 use crate::loops::Control;
 use crate::scalar::Scalar;
 pub use effects::{Access, Effects, KernelAccesses, Runs, Use, accesses, accesses_of};
+use std::sync::Arc;
+
 use litz_sym::{Clause, Expr, Facts, Sym};
 pub use order::{Order, Point, takes_made_number};
 pub use partition::{Partition, Region, Uncaptured, partitions, regions};
@@ -59,6 +61,8 @@ pub struct Program {
     pub params: Vec<Param>,
     /// Bytes that come with the model.
     pub consts: Vec<Const>,
+    /// Where the nodes come from that launches mention, for whoever asks what a launch is; nothing runs differently without.
+    pub nodes: Vec<FromNode>,
     /// Run once, when the constants are there.
     pub load: Vec<ProgramStep>,
     /// Run at every call.
@@ -104,6 +108,17 @@ pub struct Const {
     pub ty: TensorType,
 }
 
+/// A node of the graph that the program was made of: `node %linear_3 = aten.linear.default at "model.py:12" in "layers.3.mlp.up"`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct FromNode {
+    /// Its first result, without the `%`.
+    pub name: String,
+    /// Its operator.
+    pub op: OpName,
+    /// Where it comes from.
+    pub origin: Option<Arc<Origin>>,
+}
+
 /// One step of a program, which the runtime executes.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ProgramStep {
@@ -138,6 +153,8 @@ pub enum ProgramStep {
         sizes: Vec<Expr>,
         /// The stream, on the device of the arguments.
         stream: u32,
+        /// The nodes of the graph that it computes, without the `%`: see [`Program::nodes`].
+        from: Vec<String>,
     },
     /// Copies a slot to another of its type and length, on the same device or another.
     Copy {
@@ -271,6 +288,7 @@ impl Program {
             slots: Table::new(),
             params: Vec::new(),
             consts: Vec::new(),
+            nodes: Vec::new(),
             load: Vec::new(),
             steps: Vec::new(),
             updates: Vec::new(),
@@ -307,7 +325,7 @@ impl Program {
             ProgramStep::View { slot, base: _, offset } => {
                 extent(slot).into_iter().chain([*offset]).collect()
             }
-            ProgramStep::Launch { kernel: _, args: _, sizes, stream: _ } => sizes.clone(),
+            ProgramStep::Launch { sizes, .. } => sizes.clone(),
             ProgramStep::Extern { ints, .. } => ints.clone(),
             ProgramStep::Call { args, results, .. } => {
                 let mut exprs = Vec::new();

@@ -3,7 +3,9 @@
 
 mod texts;
 
-use litz_ir::graph::{Arg, Device, Float, Form, Graph, Node, OpName, TensorType, Type};
+use std::sync::Arc;
+
+use litz_ir::graph::{Arg, Device, Float, Form, Graph, Node, OpName, Origin, TensorType, Type};
 use litz_ir::{Dtype, text, verify};
 use litz_sym::{Clause, Expr, Range, Rel, Sym};
 use proptest::prelude::*;
@@ -86,7 +88,12 @@ fn any_name_survives() {
             form: Form::Plain,
             args: vec![Arg::Str(name.into()), Arg::Graph(name.into()), Arg::Value(value)],
             outputs: vec![None],
-            source: Some(name.into()),
+            origin: Some(Arc::new(Origin {
+                line: Some(name.into()),
+                module: Some(name.into()),
+                name: Some(name.into()),
+                stack: vec![name.into(), name.into()],
+            })),
         });
         let again =
             text::graph::parse(&graph.to_string()).unwrap_or_else(|diags| panic!("{name:?}: {}", diags[0]));

@@ -5,7 +5,7 @@ use crate::infer::{InferCx, infer};
 use crate::table::Table;
 use crate::traits::Op;
 use litz_ir::Dtype;
-use litz_ir::graph::{Arg, Float, Form, Graph, MemoryFormat, Node, OpName, Type, Value, ValueData};
+use litz_ir::graph::{Arg, Float, Form, Graph, MemoryFormat, Node, OpName, Origin, Type, Value, ValueData};
 use litz_sym::Expr;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ pub struct Builder<'a> {
     pub graph: &'a mut Graph,
     /// What the next values are called, or that and a number.
     pub name: String,
-    /// The user's source line of the next nodes.
-    pub source: Option<Arc<str>>,
+    /// Where the next nodes come from.
+    pub origin: Option<Arc<Origin>>,
     names: HashSet<String>,
 }
 
@@ -114,7 +114,7 @@ impl<'a> Builder<'a> {
     /// A builder of nodes of `graph`.
     pub fn new(table: &'a Table, graph: &'a mut Graph) -> Builder<'a> {
         let names = graph.values.values().map(|v| v.name.clone()).collect();
-        Builder { table, graph, name: "v".to_owned(), source: None, names }
+        Builder { table, graph, name: "v".to_owned(), origin: None, names }
     }
 
     /// Applies an operator that another entry names, such as an in-place operator's twin; its first result. Arguments
@@ -139,7 +139,7 @@ impl<'a> Builder<'a> {
             form: Form::Plain,
             args,
             outputs: Vec::new(),
-            source: self.source.clone(),
+            origin: self.origin.clone(),
         };
         let types = infer(&mut self.infer_cx(), &node)?;
         node.outputs = types.into_iter().map(|ty| ty.map(|ty| self.value(ty))).collect();

@@ -282,7 +282,7 @@ impl Rewriter<'_> {
             form: Form::Plain,
             args,
             outputs: Vec::new(),
-            source: self.node.source.clone(),
+            origin: self.node.origin.clone(),
         };
         // What nothing else places is on the graph's device, unless it says that it belongs to the results.
         if let Some(at) = schema.position("device").filter(|_| self.device != self.default)

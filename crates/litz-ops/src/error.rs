@@ -38,7 +38,7 @@ impl OpError {
     pub fn at(self, node: &Node, values: &IdTable<Value, ValueData>) -> Diag {
         let is_contradiction = matches!(self.slug, "invalid-operator" | "bad-argument" | "device");
         let mut diag = Diag::from(self);
-        if let Some(source) = &node.source {
+        if let Some(source) = node.source() {
             diag = diag.source(&**source);
         }
         let mut operands = Vec::new();

@@ -185,7 +185,7 @@ impl<'g> Lower<'g> {
             name: format!("n{}", self.loops.stmts.len()),
             from: self.from.clone(),
             callee: Callee::Host(call),
-            message: node.source.as_deref().map(str::to_owned),
+            message: node.source().map(|line| &**line).map(str::to_owned),
         }));
     }
 

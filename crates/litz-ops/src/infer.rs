@@ -35,7 +35,7 @@ pub struct InferCx<'a> {
 pub fn infer(cx: &mut InferCx<'_>, node: &Node) -> Result<Vec<Option<Type>>, OpError> {
     let known = cx.facts.guards().len();
     let types = types_of(cx, node).map_err(|error| error.naming(&node.op))?;
-    let who = match &node.source {
+    let who = match node.source() {
         Some(source) => format!("{} at {source}", node.op),
         None => node.op.to_string(),
     };

@@ -521,8 +521,7 @@ impl<'a> Lower<'a> {
 
     fn node(&mut self, node: &'a Node) -> Result<(), OpError> {
         let name = node.op.as_str();
-        self.who =
-            node.source.as_ref().map_or_else(|| name.to_owned(), |source| format!("{name} at {source}"));
+        self.who = node.source().map_or_else(|| name.to_owned(), |source| format!("{name} at {source}"));
         let mut values: Vec<Value> = node.outputs.iter().flatten().copied().collect();
         if node.outputs.is_empty() {
             node.args.iter().for_each(|arg| arg.each_value(&mut |value| values.push(value)));

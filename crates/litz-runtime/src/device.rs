@@ -36,6 +36,9 @@ pub struct KernelId(pub usize);
 pub struct Launch<'a> {
     /// Which kernel.
     pub kernel: KernelId,
+    /// Which of the program's launches, by position: those of its load steps, then of its steps, then of its functions in the order of
+    /// [`litz_ir::program::Program::all`]. For whoever watches; what is computed does not depend on it.
+    pub number: usize,
     /// One memory for each parameter, of the parameter's extent, in the device's space. Of a number ([`litz_ir::kernel::MemorySpace::Number`]) it is
     /// an address of the host's, which is read while the launch is enqueued.
     pub args: &'a [*mut u8],

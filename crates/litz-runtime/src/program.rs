@@ -157,7 +157,7 @@ impl Executable {
         let constants = load_constants(program, &prepared, weights)?;
         let writes_state =
             program.consts.iter().any(|constant| prepared.slots[constant.slot.0 as usize].is_written);
-        let function = Function::new(prepared, program, &facts, &named)?;
+        let function = Function::new(prepared, program, &facts, &named, &mut 0)?;
         let devices: Devices =
             std::iter::once(Arc::clone(&device)).chain(devices.iter().map(|(_, d)| Arc::clone(d))).collect();
         let hosted = Hosted::new(host.clone());

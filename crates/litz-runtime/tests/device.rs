@@ -59,7 +59,8 @@ fn download(stream: &mut dyn Stream, from: &Buffer, to: &mut [f32], space: Addre
 fn launch(device: &dyn Device, stream: &mut dyn Stream, name: &str, args: &[*mut u8]) {
     let kernel = device.find(name).expect("it is loaded");
     let (scratch, scratch_bytes, scratch_stride) = (std::ptr::null_mut(), 0, 0);
-    let launch = Launch { kernel, args, sizes: &[], points: 4, scratch, scratch_bytes, scratch_stride };
+    let launch =
+        Launch { kernel, number: 0, args, sizes: &[], points: 4, scratch, scratch_bytes, scratch_stride };
     // SAFETY: as above; memories are as large as the kernels say.
     unsafe { stream.launch(&launch) };
 }

@@ -130,7 +130,7 @@ impl Case {
             graph.inputs.push(value);
         }
         let (op, outputs) = (OpName::new(&self.op), vec![None; self.results.len()]);
-        let mut node = Node { op, form: Form::Plain, args: self.args.clone(), outputs, source: None };
+        let mut node = Node { op, form: Form::Plain, args: self.args.clone(), outputs, origin: None };
         let table = Table::new();
         let mut cx =
             InferCx { table: &table, values: &graph.values, facts: &mut graph.facts, device: graph.device };

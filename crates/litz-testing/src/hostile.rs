@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use litz::{Error, Model, Options, Runner, Stage, Text, Verify, pipeline};
-use litz_ir::graph::{Arg, Device, Form, Graph, Node, OpName, Type};
+use litz_ir::graph::{Arg, Device, Form, Graph, Node, OpName, Origin, Type};
 use litz_ops::{InferCx, Table, infer};
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::{Executable, RunOptions};
@@ -161,8 +161,8 @@ fn graph_of(case: &Case) -> Graph {
         graph.inputs.push(value);
     }
     let (op, args) = (OpName::new(&case.op), case.args.clone());
-    let mut node =
-        Node { op, form: Form::Plain, args, outputs: Vec::new(), source: Some("model.py:7".into()) };
+    let origin = Origin { line: Some("model.py:7".into()), ..Origin::default() };
+    let mut node = Node { op, form: Form::Plain, args, outputs: Vec::new(), origin: Some(Arc::new(origin)) };
     let table = Table::new();
     // Guards are found again by those who compile the graph.
     let mut facts = graph.facts.clone();

@@ -2,7 +2,9 @@
 
 #![allow(missing_docs, reason = "a test")]
 
-use litz_ir::graph::{Arg, Device, Form, Graph, Node, OpName, Type};
+use std::sync::Arc;
+
+use litz_ir::graph::{Arg, Device, Form, Graph, Node, OpName, Origin, Type};
 use litz_ir::{Diags, text, verify};
 use litz_ops::{InferCx, OpError, Table, decompose, infer, lower};
 use litz_testing::contradictions::{self, ACCEPTED, REFUSED};
@@ -15,8 +17,9 @@ fn read(call: &str) -> (Graph, Node) {
         let value = graph.value(format!("x{at}"), Type::Tensor(recorded.ty.clone()));
         graph.inputs.push(value);
     }
-    let (op, source) = (OpName::new(&case.op), Some("model.py:7".into()));
-    (graph, Node { op, form: Form::Plain, args: case.args, outputs: Vec::new(), source })
+    let origin = Origin { line: Some("model.py:7".into()), ..Origin::default() };
+    let (op, origin) = (OpName::new(&case.op), Some(Arc::new(origin)));
+    (graph, Node { op, form: Form::Plain, args: case.args, outputs: Vec::new(), origin })
 }
 
 /// Infers, decomposes and lowers the call.

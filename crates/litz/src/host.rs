@@ -84,7 +84,7 @@ pub(crate) fn check(graph: &Graph, options: &Options) -> Result<(), Error> {
 fn refused(table: &Table, graph: &Graph, diags: &mut Diags) {
     let diag = |node: &Node| {
         let diag = Diag::new("unsupported-operator", format!("operator {} is run by a host alone", node.op));
-        match &node.source {
+        match node.source() {
             Some(source) => diag.source(source.to_string()),
             None => diag,
         }

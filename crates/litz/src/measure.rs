@@ -4,7 +4,7 @@ use crate::compiled::Compiled;
 use crate::error::Error;
 use crate::options::Options;
 use crate::peaks::{self, Meters, Peaks};
-use crate::profile::Launches;
+use crate::profile::{Launches, Recorded, Span};
 use litz_ir::kernel::{self, Kernel};
 use litz_ir::loops::{Loops, Stmt};
 use litz_runtime::Tensor;
@@ -23,8 +23,7 @@ const TURNS: usize = 10;
 struct Turn {
     /// Milliseconds of each call.
     calls: Vec<f64>,
-    /// By kernel and sizes.
-    launches: BTreeMap<(usize, Vec<i64>), Launches>,
+    recorded: Recorded,
 }
 
 /// Times of calls and launches, beside what the machine could do meanwhile.
@@ -72,8 +71,8 @@ pub fn measure(
         times(compiled, inputs, &mut results, 1)?;
         compiled.profile.iter().for_each(|profile| drop(profile.take()));
         let calls = times(compiled, inputs, &mut results, count)?;
-        let launches = compiled.profile.as_ref().map_or(BTreeMap::new(), |profile| profile.take());
-        Ok(Turn { calls, launches })
+        let recorded = compiled.profile.as_ref().map_or_else(Recorded::default, |profile| profile.take());
+        Ok(Turn { calls, recorded })
     };
     Ok(Measured { turns: peaks::in_turns(calls.div_ceil(per_turn), || meters.measure(), turn)? })
 }
@@ -120,12 +119,29 @@ impl Measured {
         Peaks { flops: over(|peaks| peaks.flops), bandwidth: over(|peaks| peaks.bandwidth) }
     }
 
+    /// Milliseconds of each launch in one call, by its number in the program: the median of the turns.
+    pub fn launches(&self) -> BTreeMap<usize, f64> {
+        let mut turns: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+        for (turn, _) in &self.turns {
+            for (&launch, total) in &turn.recorded.launches {
+                let ms = 1e3 * total.time.as_secs_f64() / turn.calls.len() as f64;
+                turns.entry(launch).or_default().push(ms);
+            }
+        }
+        turns.into_iter().map(|(launch, ms)| (launch, percentiles(&ms)[1])).collect()
+    }
+
+    /// Launches of the last turn, one by one.
+    pub fn spans(&self) -> &[Span] {
+        self.turns.last().map_or(&[], |(turn, _)| &turn.recorded.spans)
+    }
+
     /// Kernels by time in one call, the longest first. One that was launched with several sets of sizes has an entry for each.
     pub fn kernels(&self, compiled: &Compiled, loops: &Loops) -> Vec<KernelTime> {
         let Some(realized) = &compiled.texts.realized else { return Vec::new() };
         let turns = &self.turns;
         let mut keys: Vec<&(usize, Vec<i64>)> =
-            turns.iter().flat_map(|(turn, _)| turn.launches.keys()).collect();
+            turns.iter().flat_map(|(turn, _)| turn.recorded.kernels.keys()).collect();
         keys.sort_unstable();
         keys.dedup();
         let mut rows = Vec::new();
@@ -135,7 +151,9 @@ impl Measured {
             let (bytes, flops) = (one.traffic.bytes() as f64, one.all_flops() as f64);
             let recorded: Vec<(f64, Launches, Peaks)> = turns
                 .iter()
-                .filter_map(|(turn, peaks)| Some((turn.calls.len() as f64, *turn.launches.get(key)?, *peaks)))
+                .filter_map(|(turn, peaks)| {
+                    Some((turn.calls.len() as f64, *turn.recorded.kernels.get(key)?, *peaks))
+                })
                 .collect();
             let launches = recorded.first().map_or(0.0, |(calls, total, _)| total.count as f64 / calls);
             let ms: Vec<f64> =

@@ -2,6 +2,7 @@
 
 use crate::factories::BACKENDS;
 use crate::given::GivenSchedule;
+use crate::provenance::Provenance;
 use litz_backend::Factory;
 use litz_ir::target::Target;
 use litz_passes::loops::Inlining;
@@ -55,6 +56,8 @@ pub struct Options {
     /// Watches the memory of calls on the CPU: that buffers in use lie apart, and that nothing is read which no step has written. Steps may
     /// run twice for that.
     pub verify_memory: bool,
+    /// How much of the user's model is kept in what is compiled.
+    pub provenance: Provenance,
     /// What rewrites take in.
     pub inlining: Inlining,
     /// Thresholds of the scheduler.
@@ -131,6 +134,7 @@ impl Default for Options {
             limits: Limits::default(),
             guard_pages: GuardPages::Off,
             verify_memory: false,
+            provenance: Provenance::default(),
             inlining: Inlining::default(),
             heuristics: Heuristics::default(),
             schedule: None,

@@ -196,6 +196,7 @@ impl Meter {
         };
         let launch = Launch {
             kernel,
+            number: 0,
             args: &args,
             sizes: &[],
             points: self.kernel.points().as_int().unwrap_or(0),

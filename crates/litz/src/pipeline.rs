@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::host;
 use crate::options::{Options, Verify};
 use crate::proved::{self, Unproved};
+use crate::provenance::{self, Provenance};
 use crate::runner::{Runner, Stage};
 use crate::size;
 use litz_backend::Backend;
@@ -46,12 +47,19 @@ pub fn compile(
     run: &mut Runner<'_>,
 ) -> Result<Texts, Error> {
     host::check(&graph, options)?;
+    let mut graph = graph;
+    provenance::keep(&mut graph, options.provenance);
     let graph = graph_passes(graph, PASSES, options, run)?;
     if to == Stage::Graph {
         return Ok(Texts { graph: Some(graph), ..Texts::default() });
     }
     let loops = lower(&graph, options, run)?;
-    let texts = compile_loops(loops, backend, options, to, run)?;
+    let mut texts = compile_loops(loops, backend, options, to, run)?;
+    if let Texts { loops: Some(loops), schedule: Some(schedule), realized: Some(realized), .. } = &mut texts
+        && options.provenance != Provenance::Lines
+    {
+        provenance::attach(realized, &graph, loops, schedule);
+    }
     Ok(Texts { graph: Some(graph), ..texts })
 }
 

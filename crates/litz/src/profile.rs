@@ -18,6 +18,39 @@ pub struct Launches {
     pub shortest: Duration,
 }
 
+impl Launches {
+    fn add(&mut self, time: Duration) {
+        self.shortest = if self.count == 0 { time } else { self.shortest.min(time) };
+        self.count += 1;
+        self.time += time;
+    }
+}
+
+/// What was recorded of launches.
+#[derive(Default)]
+pub struct Recorded {
+    /// By kernel and sizes.
+    pub kernels: BTreeMap<(usize, Vec<i64>), Launches>,
+    /// By the number of the launch in the program: see [`Launch::number`].
+    pub launches: BTreeMap<usize, Launches>,
+    /// The latest launches one by one, in the order in which they ended.
+    pub spans: Vec<Span>,
+}
+
+/// One launch.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Span {
+    /// Its number in the program.
+    pub launch: usize,
+    /// When it began, counted from the first launch of its stream.
+    pub start: Duration,
+    /// How long it took.
+    pub time: Duration,
+}
+
+/// Launches that are kept one by one.
+const MOST_SPANS: usize = 1 << 16;
+
 /// Runs kernels on another device and adds up their times.
 pub struct Profile {
     inner: Device,
@@ -25,11 +58,11 @@ pub struct Profile {
 }
 
 #[derive(Default)]
-struct Times(Mutex<BTreeMap<(usize, Vec<i64>), Launches>>);
+struct Times(Mutex<Recorded>);
 
 impl Times {
     /// An addition that panicked half way has lost one launch at most.
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(usize, Vec<i64>), Launches>> {
+    fn lock(&self) -> MutexGuard<'_, Recorded> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -40,8 +73,8 @@ impl Profile {
         Profile { inner, times: Arc::default() }
     }
 
-    /// Takes what was recorded, by kernel and sizes; recording starts over.
-    pub fn take(&self) -> BTreeMap<(usize, Vec<i64>), Launches> {
+    /// Takes what was recorded; recording starts over.
+    pub fn take(&self) -> Recorded {
         std::mem::take(&mut self.times.lock())
     }
 }
@@ -61,16 +94,23 @@ impl device::Device for Profile {
 
     fn stream(&self) -> Result<Box<dyn Stream>, RunError> {
         let (inner, times) = (self.inner.stream()?, Arc::clone(&self.times));
-        Ok(Box::new(Watched { inner, times, pending: Vec::new() }))
+        Ok(Box::new(Watched { inner, times, first: None, pending: Vec::new() }))
     }
 }
 
-/// A launch that may not have ended: kernel, sizes, and the events around it.
-type Pending = (usize, Vec<i64>, [Arc<dyn Event>; 2]);
+/// A launch that may not have ended, and the events around it.
+struct Pending {
+    kernel: usize,
+    launch: usize,
+    sizes: Vec<i64>,
+    around: [Arc<dyn Event>; 2],
+}
 
 struct Watched {
     inner: Box<dyn Stream>,
     times: Arc<Times>,
+    /// Before the first launch.
+    first: Option<Arc<dyn Event>>,
     pending: Vec<Pending>,
 }
 
@@ -81,7 +121,9 @@ impl Stream for Watched {
         unsafe { self.inner.launch(launch) };
         // A launch without events goes uncounted.
         if let (Ok(before), Ok(after)) = (before, self.inner.record()) {
-            self.pending.push((launch.kernel.0, launch.sizes.to_vec(), [before, after]));
+            self.first.get_or_insert_with(|| Arc::clone(&before));
+            let (kernel, sizes, around) = (launch.kernel.0, launch.sizes.to_vec(), [before, after]);
+            self.pending.push(Pending { kernel, launch: launch.number, sizes, around });
         }
     }
 
@@ -100,13 +142,16 @@ impl Stream for Watched {
 
     fn wait(&mut self) -> Result<(), RunError> {
         let result = self.inner.wait();
-        let mut launches = self.times.lock();
-        for (kernel, sizes, [before, after]) in self.pending.drain(..) {
+        let mut recorded = self.times.lock();
+        for Pending { kernel, launch, sizes, around: [before, after] } in self.pending.drain(..) {
             let Some(time) = after.since(&*before) else { continue };
-            let total = launches.entry((kernel, sizes)).or_default();
-            total.shortest = if total.count == 0 { time } else { total.shortest.min(time) };
-            total.count += 1;
-            total.time += time;
+            recorded.kernels.entry((kernel, sizes)).or_default().add(time);
+            recorded.launches.entry(launch).or_default().add(time);
+            if let Some(start) = self.first.as_ref().and_then(|first| before.since(&**first))
+                && recorded.spans.len() < MOST_SPANS
+            {
+                recorded.spans.push(Span { launch, start, time });
+            }
         }
         result
     }

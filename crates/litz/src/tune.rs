@@ -303,7 +303,10 @@ fn wall_clock(compiled: &Compiled, inputs: &[Tensor], calls: usize) -> Result<Tu
         compiled.run(inputs)?;
     }
     let call = begin.elapsed().as_secs_f64() / calls as f64;
-    Ok(Turn { call, launches: compiled.profile.as_ref().map_or(BTreeMap::new(), |profile| profile.take()) })
+    Ok(Turn {
+        call,
+        launches: compiled.profile.as_ref().map_or(BTreeMap::new(), |profile| profile.take().kernels),
+    })
 }
 
 /// What the statements of a class took in one call, in the kernels that run them.

@@ -36,7 +36,7 @@ fn program(text: &str) -> (Executable, Arc<Profile>) {
 }
 
 fn launches(profile: &Profile) -> u64 {
-    profile.take().values().map(|launches| launches.count).sum()
+    profile.take().kernels.values().map(|launches| launches.count).sum()
 }
 
 fn floats(values: &[f32]) -> Tensor {

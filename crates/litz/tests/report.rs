@@ -53,7 +53,11 @@ fn everything_of_a_model_is_on_its_page() {
     assert_eq!(names(data, "kernels"), kernels);
     let sources: Vec<&str> = list(data, "sources").iter().filter_map(Value::as_str).collect();
     for node in &model.imported.graph.nodes {
-        assert!(node.source.as_deref().is_none_or(|line| sources.contains(&line)), "{:?}", node.source);
+        assert!(
+            node.source().map(|line| &**line).is_none_or(|line| sources.contains(&line)),
+            "{:?}",
+            node.source()
+        );
     }
     // Every step is there, those of a call as often as the program has them.
     let is_step =
@@ -123,7 +127,7 @@ fn sums_are_those_of_a_profile() {
     let profile = compiled.profile.as_ref().expect("it was asked for");
     drop(profile.take());
     compiled.run(&inputs).expect("the call is right");
-    let counts: BTreeMap<(usize, Vec<i64>), Launches> = profile.take();
+    let counts: BTreeMap<(usize, Vec<i64>), Launches> = profile.take().kernels;
     let launches: u64 = counts.values().map(|launches| launches.count).sum();
     assert_eq!(
         kernels.iter().filter(is_measured).map(|kernel| number(&kernel["launches"])).sum::<f64>(),

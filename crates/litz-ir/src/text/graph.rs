@@ -1,11 +1,13 @@
 //! Prints and parses graphs.
 
 use std::fmt::{self, Display, Formatter};
+use std::sync::Arc;
 
 use crate::diag::Diags;
 use crate::dtype::Dtype;
 use crate::graph::{
-    Arg, Constraint, Device, Float, Form, Graph, MemoryFormat, Node, OpDecl, OpName, Part, Type, Value,
+    Arg, Constraint, Device, Float, Form, Graph, MemoryFormat, Node, OpDecl, OpName, Origin, Part, Type,
+    Value,
 };
 use crate::scalar::Scalar;
 use crate::schema::{OpSchema, Tag};
@@ -91,10 +93,9 @@ impl Display for InGraph<'_, Node> {
         let equals = if node.outputs.is_empty() { "" } else { " = " };
         write!(f, "{equals}{form}{}(", Name(node.op.as_str()))?;
         commas(f, &node.args, |f, arg| InGraph(graph, arg).fmt(f))?;
-        match &node.source {
-            Some(source) => write!(f, ") at {}", Quoted(source)),
-            None => f.write_str(")"),
-        }
+        f.write_str(")")?;
+        let name = node.outputs.iter().flatten().next().map(|&value| graph.values[value].name.as_str());
+        write_origin(f, node.origin.as_deref(), name)
     }
 }
 
@@ -266,11 +267,11 @@ impl Reader {
         }
         let op = OpName::new(cx.name("an operator")?);
         let args = cx.list("(", ")", |cx| self.arg(cx))?;
-        let source = if cx.eat("at") { Some(cx.string()?.into()) } else { None };
+        let origin = origin(cx)?.map(Arc::new);
         // Results are in scope only after the node, so that it cannot use them itself.
         let mut define = |(name, ty)| self.define(name, ty);
         let outputs = results.into_iter().map(|result| result.map(&mut define)).collect();
-        self.graph.nodes.push(Node { op, form, args, outputs, source });
+        self.graph.nodes.push(Node { op, form, args, outputs, origin });
         Ok(())
     }
 
@@ -410,4 +411,43 @@ pub(crate) fn is_keyword(word: &str) -> bool {
         || matches!(word, "none" | "true" | "false" | "strided" | "cpu" | "cuda" | "complex" | "inf" | "nan")
         || MemoryFormat::from_name(word).is_some()
         || Dtype::from_name(word).is_some()
+}
+
+/// ` at "model.py:12" in "layers.3" was "linear" stack ["model.py:12"]`, as much as is known, with a space ahead.
+impl Display for Origin {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        for (word, text) in [("at", &self.line), ("in", &self.module), ("was", &self.name)] {
+            if let Some(text) = text {
+                write!(f, " {word} {}", Quoted(text))?;
+            }
+        }
+        if !self.stack.is_empty() {
+            f.write_str(" stack [")?;
+            commas(f, &self.stack, |f, line| Quoted(line).fmt(f))?;
+            f.write_str("]")?;
+        }
+        Ok(())
+    }
+}
+
+/// As an origin is printed, without the name that a node still has.
+pub(super) fn write_origin(f: &mut Formatter, origin: Option<&Origin>, name: Option<&str>) -> fmt::Result {
+    let Some(origin) = origin else { return Ok(()) };
+    match origin.name.as_deref() {
+        Some(was) if Some(was) == name => write!(f, "{}", Origin { name: None, ..origin.clone() }),
+        Some(_) | None => write!(f, "{origin}"),
+    }
+}
+
+/// What [`Origin`] is printed as, if anything of it is there.
+pub(super) fn origin(cx: &mut Cursor) -> Result<Option<Origin>> {
+    let mut part =
+        |word: &str| if cx.eat(word) { cx.string().map(|text| Some(text.into())) } else { Ok(None) };
+    let (line, module, name) = (part("at")?, part("in")?, part("was")?);
+    let stack = match cx.eat("stack") {
+        true => cx.list("[", "]", |cx| cx.string().map(Arc::from))?,
+        false => Vec::new(),
+    };
+    let origin = Origin { line, module, name, stack };
+    Ok(Some(origin).filter(|origin| *origin != Origin::default()))
 }

@@ -92,7 +92,7 @@ impl Display for InLoops<'_, Output> {
 }
 
 /// ` from %h, %g` where anything is known.
-fn write_from(f: &mut Formatter, from: &[String]) -> fmt::Result {
+pub(super) fn write_from(f: &mut Formatter, from: &[String]) -> fmt::Result {
     if from.is_empty() {
         return Ok(());
     }
@@ -538,7 +538,7 @@ impl Reader {
 }
 
 /// `from %h, %g`, or nothing.
-fn from(cx: &mut Cursor) -> Result<Vec<String>> {
+pub(super) fn from(cx: &mut Cursor) -> Result<Vec<String>> {
     if cx.eat("from") { cx.commas(Cursor::value_name) } else { Ok(Vec::new()) }
 }
 

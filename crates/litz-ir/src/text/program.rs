@@ -1,17 +1,20 @@
 //! Prints and parses programs.
 
 use std::fmt::{self, Display, Formatter};
+use std::sync::Arc;
 
 use litz_sym::Expr;
 
 use crate::diag::Diags;
-use crate::graph::TensorType;
+use crate::graph::{OpName, TensorType};
 use crate::loops::span;
-use crate::program::{Const, Output, Param, Program, ProgramStep, Queue, Slot, SlotData, View};
+use crate::program::{Const, FromNode, Output, Param, Program, ProgramStep, Queue, Slot, SlotData, View};
 use crate::text::call;
 use crate::text::control::{control, word, write_control};
 use crate::text::cursor::{Cursor, Names, Result, parse_whole};
+use crate::text::graph::{origin, write_origin};
 use crate::text::lexer::TokenKind;
+use crate::text::loops::{from, write_from};
 use crate::text::print::{
     Indent, Name, OfStream, On, Optional, Quoted, Sigil, Under, commas, write_facts, write_message,
     write_nested,
@@ -31,6 +34,11 @@ impl Display for Program {
         for item in &self.consts {
             let ty = self.under(&item.ty);
             writeln!(f, "{LINE}const {}: {ty} = {}", self.slot(item.slot), Quoted(&item.name))?;
+        }
+        for FromNode { name, op, origin } in &self.nodes {
+            write!(f, "{LINE}node {} = {}", Sigil('%', name), Name(op.as_str()))?;
+            write_origin(f, origin.as_deref(), Some(name))?;
+            f.write_str("\n")?;
         }
         if !self.load.is_empty() {
             writeln!(f, "{LINE}load {{")?;
@@ -80,10 +88,12 @@ impl Program {
             ProgramStep::View { slot, base, offset } => {
                 writeln!(f, "{indent}view {} = {} + {offset}", self.typed(*slot), self.slot(*base))
             }
-            ProgramStep::Launch { kernel, args, sizes, stream } => {
+            ProgramStep::Launch { kernel, args, sizes, stream, from } => {
                 write!(f, "{indent}launch {}(", Sigil('@', kernel))?;
                 self.write_slots(f, args)?;
-                writeln!(f, "){}{}", Optional("sizes", sizes), OfStream(*stream))
+                write!(f, "){}{}", Optional("sizes", sizes), OfStream(*stream))?;
+                write_from(f, from)?;
+                f.write_str("\n")
             }
             ProgramStep::Copy { from, to, queue } => {
                 writeln!(
@@ -194,6 +204,11 @@ impl Reader {
             let (slot, ty) = self.tensor(cx)?;
             cx.expect("=")?;
             self.program.consts.push(Const { slot, name: cx.string()?, ty });
+        } else if cx.eat("node") {
+            let name = cx.value_name()?;
+            cx.expect("=")?;
+            let op = OpName::new(cx.name("an operator")?);
+            self.program.nodes.push(FromNode { name, op, origin: origin(cx)?.map(Arc::new) });
         } else if cx.eat("load") {
             cx.expect("{")?;
             while !cx.eat("}") {
@@ -265,7 +280,7 @@ impl Reader {
             let kernel = cx.item_name()?;
             let args = self.slots(cx)?;
             let sizes = cx.optional_exprs("sizes")?;
-            return Ok(ProgramStep::Launch { kernel, args, sizes, stream: cx.of_stream()? });
+            return Ok(ProgramStep::Launch { kernel, args, sizes, stream: cx.of_stream()?, from: from(cx)? });
         }
         if cx.eat("copy") {
             let from = self.slots.name(cx)?;

@@ -157,7 +157,7 @@ impl Verifier<'_, '_> {
             self.define(*value);
         }
         for diag in &mut self.report.diags[before..] {
-            diag.source = node.source.as_deref().map(str::to_owned);
+            diag.source = node.source().map(|line| &**line).map(str::to_owned);
         }
     }
 

@@ -53,7 +53,7 @@ pub fn verify(program: &Program) -> Diags {
 pub fn verify_launches(program: &Program, kernels: &[Kernel]) -> Diags {
     let mut report = Report::new(&program.facts);
     for step in program.load.iter().chain(&program.steps) {
-        let ProgramStep::Launch { kernel, args, sizes, stream: _ } = step else { continue };
+        let ProgramStep::Launch { kernel, args, sizes, .. } = step else { continue };
         let place = format!("launch of @{kernel}");
         let Some(kernel) = kernels.iter().find(|candidate| candidate.name == *kernel) else {
             report.fail("unknown-kernel", format_args!("{place}: there is no such kernel"));
@@ -278,7 +278,7 @@ impl Verifier<'_> {
                 self.one_device([slot, base], format_args!("view `{}`", name(self.program, *slot)));
                 self.check_view(step);
             }
-            ProgramStep::Launch { kernel, args, sizes, stream: _ } => {
+            ProgramStep::Launch { kernel, args, sizes, .. } => {
                 let place = format!("launch of @{kernel}");
                 args.iter().for_each(|&slot| self.use_slot(slot, &place));
                 sizes.iter().for_each(|&size| self.report.expr(size, &place));

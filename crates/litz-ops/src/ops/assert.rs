@@ -27,7 +27,7 @@ pub const OPS: &[OpDef] = &[
 /// What a failure is reported as: the user's message, and the source line.
 fn report(args: &Args<'_>) -> Result<String, OpError> {
     let message = if args.has("assert_msg") { args.str("assert_msg")? } else { args.op() };
-    Ok(match &args.node.source {
+    Ok(match args.node.source() {
         Some(source) => format!("{message} ({source})"),
         None => message.to_owned(),
     })

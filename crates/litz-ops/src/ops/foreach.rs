@@ -116,7 +116,7 @@ fn nodes(args: &Args<'_>) -> Result<Vec<Node>, OpError> {
         op: OpName::new(twin),
         args: of(at).collect(),
         outputs: vec![args.node.outputs.get(at).copied().flatten()],
-        source: args.node.source.clone(),
+        origin: args.node.origin.clone(),
     };
     Ok((0..count).map(node).collect())
 }

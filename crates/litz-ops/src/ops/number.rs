@@ -175,7 +175,7 @@ fn require(
 ) -> Result<(), OpError> {
     let read = operands.first().map_or(Dtype::F64, |operand| operand.dtype);
     let holds = number(lw, operands, read, holds, Dtype::Bool)?;
-    let at = args.node.source.as_ref().map_or_else(String::new, |source| format!(" ({source})"));
+    let at = args.node.source().map_or_else(String::new, |source| format!(" ({source})"));
     lw.check(&holds, format!("{}: {what}{at}", args.op()));
     Ok(())
 }

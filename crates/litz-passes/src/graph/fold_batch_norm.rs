@@ -31,7 +31,7 @@ pub fn run(graph: &mut Graph, settings: &GraphSettings) -> Result<usize, Diags> 
             // The layer moves to the norm's place: all parameters are computed by then.
             Some(fold) => {
                 let mut layer = nodes[fold.layer].clone();
-                build.source = layer.source.clone();
+                build.origin = layer.origin.clone();
                 let made = parameters(&mut build, fold, node.outputs[0]);
                 let (weight, bias) = made.map_err(|e| vec![e.at(node, &build.graph.values)])?;
                 layer.args[WEIGHT] = Arg::Value(weight);

@@ -32,7 +32,7 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
     cx.build.name = "fn".to_owned();
     let mut diags = Diags::new();
     for node in nodes {
-        cx.build.source = node.source.clone();
+        cx.build.origin = node.origin.clone();
         if let Err(error) = cx.node(node.clone()) {
             let is_unsupported = error.slug == UNSUPPORTED;
             let diag = error.at(&node, &cx.build.graph.values);

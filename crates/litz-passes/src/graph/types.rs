@@ -61,7 +61,7 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
                 stated => {
                     let message = format!("%{}: expected {inferred}, found {stated}", data.name);
                     let diag = Diag::new("bad-program", format!("{}: {message}", node.op));
-                    diags.push(match &node.source {
+                    diags.push(match node.source() {
                         Some(source) => diag.source(source.to_string()),
                         None => diag,
                     });
@@ -101,7 +101,7 @@ fn lay_out(graph: &mut Graph, table: &Table, traced: &HashMap<Value, TensorType>
             if hosted.is_some_and(|hosted| hosted.schema.written().any(|written| written == at)) {
                 continue;
             }
-            build.source = node.source.clone();
+            build.origin = node.origin.clone();
             let mut failed = None;
             node.args[at].map_values(&mut |value| match traced.get(&value) {
                 // A view of a copy would be no view of the value.

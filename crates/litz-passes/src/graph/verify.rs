@@ -161,7 +161,7 @@ impl Interface {
 
 fn at(node: &Node, slug: &'static str, message: String) -> Diag {
     let diag = Diag::new(slug, message);
-    match &node.source {
+    match node.source() {
         Some(source) => diag.source(source.to_string()),
         None => diag,
     }

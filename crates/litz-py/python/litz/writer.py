@@ -1,6 +1,7 @@
 """Writes lines of a text of Litz: names, types and arguments, for the values and operators of PyTorch's graphs."""
 
 import operator
+import re
 from dataclasses import dataclass
 
 import torch
@@ -65,8 +66,7 @@ class Writer:
 
     def line(self, text, node):
         """Appends a line, with the line of the user's program that a node comes from."""
-        source = _source(node)
-        self.lines.append(text + (f" at {quoted(source)}" if source else ""))
+        self.lines.append(text + "".join(f" {word} {quoted(part)}" for word, part in _origin(node)))
 
     def declare(self, op, effect=None):
         """Declares an operator that Litz does not have, or that has an effect, so that its calls keep their order."""
@@ -315,6 +315,14 @@ def quoted(text: str) -> str:
     return '"' + "".join(escapes.get(char, char if char.isprintable() else f"\\u{{{ord(char):x}}}") for char in text) + '"'
 
 
+def _origin(node):
+    """Where a node comes from, as texts have it: the user's line, `at "model.py:12"`, and the path of the module, `in "layers.3.mlp.up"`."""
+    if line := _source(node):
+        yield "at", line
+    if module := _module(node):
+        yield "in", module
+
+
 def _source(node) -> str | None:
     """The user's line: `model.py:12`."""
     trace = node.meta.get("stack_trace")
@@ -326,3 +334,18 @@ def _source(node) -> str | None:
             path, rest = line[5:].split(", line ", 1)
             return f"{path.strip(chr(34)).rsplit('/', 1)[-1]}:{rest.split(',')[0]}"
     return None
+
+
+def _module(node) -> str | None:
+    """The path of the innermost module, of what Dynamo writes as `L['self'].layers[3].mlp.up`."""
+    modules = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
+    if not modules:
+        return None
+    path = str(next(reversed(modules.values()))[0])
+    parts = [part.strip("'\"") for part in re.split(r"[.\[\]]", path)]
+    parts = [part for part in parts if part]
+    for outermost in (["L", "self"], ["self"]):
+        if parts[: len(outermost)] == outermost:
+            parts = parts[len(outermost) :]
+            break
+    return ".".join(parts) or None

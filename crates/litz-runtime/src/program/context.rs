@@ -495,7 +495,8 @@ impl Context {
 
     /// Enqueues a launch. The host reads the numbers that it is given before: those that steps make, when these are done.
     fn launch(&mut self, plan: &Plan, launch: &LaunchPlan) -> Result<(), RunError> {
-        let LaunchPlan { kernel, args, sizes, points, scratch_bytes, queue, numbers, takes_made } = launch;
+        let LaunchPlan { kernel, number, args, sizes, points, scratch_bytes, queue, numbers, takes_made } =
+            launch;
         self.args.clear();
         for place in &plan.places[args.clone()] {
             let address = self.address(*place);
@@ -513,6 +514,7 @@ impl Context {
         let (scratch, scratch_stride) = self.scratch[*queue].pieces(*scratch_bytes);
         let launch = Launch {
             kernel: *kernel,
+            number: *number,
             args: &self.args,
             sizes: &plan.ints[sizes.clone()],
             points: *points,

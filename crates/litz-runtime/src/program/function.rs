@@ -16,7 +16,7 @@ use super::lives::Watched;
 use super::outputs::{OutputLayout, Outputs};
 use super::plan::{Buffer, CallPlan, Plan};
 use super::planner::plan_call;
-use super::prepare::{Named, kernel_facts, prepare};
+use super::prepare::{Named, kernel_facts, number_launches, prepare};
 use super::prepared::{KernelFacts, Output, Prepared, accesses};
 use super::{Counters, lock};
 use crate::error::RunError;
@@ -45,13 +45,16 @@ pub(super) struct Running<'a> {
 }
 
 impl Function {
-    /// Resolves the functions of a program, theirs too; `prepared` is the program itself.
+    /// Resolves the functions of a program, theirs too; `prepared` is the program itself. `launches` says how many launches there are before.
     pub(super) fn new(
         prepared: Prepared,
         program: &Program,
         kernels: &Arc<[KernelFacts]>,
         devices: &Named<'_>,
+        launches: &mut usize,
     ) -> Result<Function, RunError> {
+        let mut prepared = prepared;
+        *launches = number_launches(&mut prepared, *launches);
         let function = |inner: &Program| {
             let bug = |what: &str| RunError::bug(format!("program @{}", inner.name), what);
             let symbols = [inner.given_sizes(), late_sizes(inner)].concat();
@@ -68,7 +71,7 @@ impl Function {
             if !resolved.outputs.iter().all(is_tensor) {
                 return Err(bug("a function gives what is no tensor"));
             }
-            Function::new(resolved, inner, kernels, devices)
+            Function::new(resolved, inner, kernels, devices, launches)
         };
         let functions = program.functions.iter().map(function).collect::<Result<_, _>>()?;
         Ok(Function { prepared, functions, plans: Mutex::default() })

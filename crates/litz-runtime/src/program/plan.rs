@@ -195,6 +195,7 @@ pub(super) enum Command {
 /// A launch of a kernel on a queue.
 pub(super) struct LaunchPlan {
     pub(super) kernel: KernelId,
+    pub(super) number: usize,
     pub(super) args: Span,
     pub(super) sizes: Span,
     pub(super) points: i64,

@@ -151,8 +151,8 @@ impl<'a> Planner<'a> {
                     self.alloc(*slot, is_freed)?;
                 }
                 PreparedStep::View(slot) => self.view(*slot)?,
-                PreparedStep::Launch { kernel, args, sizes, queue, takes_made } => {
-                    self.launch(*kernel, args, sizes, (*queue, *takes_made))?;
+                PreparedStep::Launch { kernel, number, args, sizes, queue, takes_made } => {
+                    self.launch((*kernel, *number), args, sizes, (*queue, *takes_made))?;
                     self.settle_at_load();
                 }
                 PreparedStep::Copy { from, to, queue } => {
@@ -395,7 +395,7 @@ impl<'a> Planner<'a> {
 
     fn launch(
         &mut self,
-        kernel: usize,
+        (kernel, launch): (usize, usize),
         args: &[usize],
         sizes: &[Formula],
         (queue, takes_made): (usize, bool),
@@ -447,6 +447,7 @@ impl<'a> Planner<'a> {
         stored.into_iter().for_each(|place| self.notes_store(place));
         self.plan.commands.push(Command::Launch(LaunchPlan {
             kernel,
+            number: launch,
             args,
             sizes,
             points,

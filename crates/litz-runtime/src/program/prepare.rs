@@ -187,6 +187,17 @@ fn free_constants(prepared: &mut Prepared) {
     prepared.load = load;
 }
 
+/// Numbers the launches of a program, and says which number is next.
+pub(super) fn number_launches(prepared: &mut Prepared, mut next: usize) -> usize {
+    for step in prepared.load.iter_mut().chain(&mut prepared.steps) {
+        if let PreparedStep::Launch { number, .. } = step {
+            *number = next;
+            next += 1;
+        }
+    }
+    next
+}
+
 /// The slots that steps write.
 fn written(steps: &[PreparedStep], kernels: &[KernelFacts]) -> Vec<usize> {
     let mut written = Vec::new();
@@ -392,7 +403,7 @@ impl Context<'_> {
             ir::ProgramStep::Check { clause, who } => PreparedStep::Check(self.guard(clause, who)?),
             ir::ProgramStep::Alloc { slot } => PreparedStep::Alloc(slot.index()),
             ir::ProgramStep::View { slot, .. } => PreparedStep::View(slot.index()),
-            ir::ProgramStep::Launch { kernel, args, sizes, stream: _ } => {
+            ir::ProgramStep::Launch { kernel, args, sizes, .. } => {
                 let unknown = || self.bug(format!("launch of unknown kernel @{kernel}"));
                 let at = *self.names.get(kernel.as_str()).ok_or_else(unknown)?;
                 let facts = &self.kernels[at];
@@ -411,7 +422,7 @@ impl Context<'_> {
                 }
                 let takes_made = takes_made_number(self.program, step, &|slot| self.made.contains(&slot));
                 let (args, sizes) = (positions(args), self.formulas(sizes)?);
-                PreparedStep::Launch { kernel: at, args, sizes, queue, takes_made }
+                PreparedStep::Launch { kernel: at, number: 0, args, sizes, queue, takes_made }
             }
             ir::ProgramStep::Copy { from, to, .. } => {
                 PreparedStep::Copy { from: from.index(), to: to.index(), queue: self.queue(step)? }

@@ -111,6 +111,8 @@ pub(super) enum PreparedStep {
     View(usize),
     Launch {
         kernel: usize,
+        /// Which launch it is: see [`number_launches`](super::prepare::number_launches).
+        number: usize,
         args: Vec<usize>,
         sizes: Vec<Formula>,
         queue: usize,

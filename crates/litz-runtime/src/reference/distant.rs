@@ -233,6 +233,8 @@ impl Queue {
             args.iter().zip(bytes).enumerate().map(on_device).collect::<Result<_, _>>()?;
         let launch = Launch {
             kernel,
+            // Nobody behind the queue watches.
+            number: 0,
             args: &args,
             sizes,
             points,

@@ -232,7 +232,7 @@ impl<'a, 'b> Writer<'a, 'b> {
             for (name, arg) in named {
                 *all.get_mut(schema.position(name)?)? = arg.clone();
             }
-            Node { op: OpName::new(op), form: Form::Plain, args: all, outputs: Vec::new(), source: None }
+            Node { op: OpName::new(op), form: Form::Plain, args: all, outputs: Vec::new(), origin: None }
         };
         let before = self.graph.facts.clone();
         let mut cx = InferCx {

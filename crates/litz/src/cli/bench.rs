@@ -1,6 +1,7 @@
 //! `litz bench` measures how long a model takes to compile and to run, and where the time goes.
 
 mod serve;
+mod trace;
 
 use super::failure::{Exit, Failure};
 use super::format::{self, Table};
@@ -9,9 +10,8 @@ use super::{inputs, load, output};
 use litz::measure::{self, KernelTime};
 use litz::pipeline::Texts;
 use litz::progress::Progress;
+use litz::provenance::{self, LaunchOf};
 use litz::{Compiled, Error, Runner, Stage};
-use litz_ir::graph::Value;
-use litz_ir::loops::Stmt;
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -34,6 +34,9 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Write the launches of the last calls to a file that Perfetto and chrome://tracing show
+    #[arg(long, value_name = "FILE", conflicts_with = "serve")]
+    trace: Option<PathBuf>,
     /// Answer requests for timings on standard input, one a line, until it ends
     #[arg(long, conflicts_with = "json")]
     serve: bool,
@@ -65,6 +68,10 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
         return Err(Error::bug("bench", "a stage gave nothing").into());
     };
     let kernels = rows(&compiled, measured.kernels(&compiled, loops));
+    if let Some(path) = &args.trace {
+        let trace = trace::trace(&compiled, measured.spans()).to_string();
+        std::fs::write(path, trace).map_err(|error| Failure::io("write", path, &error))?;
+    }
     let peaks = measured.peaks();
     let ms = measure::percentiles(&calls);
     let statistics = compiled.statistics();
@@ -89,6 +96,7 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
             "call_bytes": statistics.peak_bytes,
             "kept_bytes": statistics.kept_bytes,
             "kernels": rows,
+            "launches": trace::launches(&compiled, &measured.launches()),
         });
         output::print(format_args!("{report}\n"))?;
         return Ok(Exit::Ok);
@@ -133,7 +141,7 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
 struct Row {
     name: String,
     from: Vec<String>,
-    /// Operators of the graph that it computes; none where the cache had the compilation.
+    /// Operators of the graph that it computes.
     ops: Vec<String>,
     time: KernelTime,
 }
@@ -141,30 +149,16 @@ struct Row {
 /// What was measured of kernels, with their names.
 fn rows(compiled: &Compiled, times: Vec<KernelTime>) -> Vec<Row> {
     let kernels = compiled.texts.realized.as_ref().map_or(&[][..], |realized| &realized.kernels);
+    let program = compiled.texts.realized.as_ref().map(|realized| &realized.program);
+    let launches = program.map(provenance::launches).unwrap_or_default();
     let row = |time: KernelTime| {
         let kernel = kernels.get(time.kernel)?;
         let (name, from) = (kernel.name.clone(), kernel.from.clone());
-        Some(Row { name, ops: operators(compiled, &from), from, time })
+        // Launches of one kernel compute the same operators.
+        let ops = launches.iter().find(|launch| launch.kernel == name).map(LaunchOf::ops);
+        Some(Row { name, ops: ops.unwrap_or_default(), from, time })
     };
     times.into_iter().filter_map(row).collect()
-}
-
-/// Operators that nests compute, each once.
-fn operators(compiled: &Compiled, nests: &[String]) -> Vec<String> {
-    let (Some(graph), Some(loops)) = (&compiled.texts.graph, &compiled.texts.loops) else {
-        return Vec::new();
-    };
-    let nests = loops.stmts.iter().flat_map(Stmt::nests).filter(|nest| nests.contains(&nest.name));
-    let from: Vec<&String> = nests.flat_map(|nest| &nest.from).collect();
-    let is_meant = |v: &Option<Value>| v.is_some_and(|v| from.contains(&&graph.values[v].name));
-    let nodes = graph.nodes.iter().filter(|node| node.outputs.iter().any(is_meant));
-    let mut names: Vec<String> = Vec::new();
-    for name in nodes.map(|node| node.op.to_string()) {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    names
 }
 
 fn table(kernels: &[Row], top: usize) -> Table {

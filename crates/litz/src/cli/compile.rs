@@ -7,6 +7,7 @@ use super::output;
 use clap::ValueEnum;
 use litz::pipeline::{self, Texts};
 use litz::progress::Progress;
+use litz::provenance;
 use litz::{Backend, Error, Options, Runner, Stage, Text};
 use litz_ir::Diag;
 use litz_ir::kernel::Kernel;
@@ -57,6 +58,8 @@ enum To {
     Kernel,
     /// The wrapper around kernels
     Program,
+    /// Which nodes of the model each launch computes, as JSON
+    Maps,
     /// LLVM IR of the kernels
     Llvm,
     /// Machine code of the kernels, as text
@@ -85,7 +88,7 @@ impl To {
             To::Loops => Stage::Loops,
             To::Schedule => Stage::Schedule,
             To::Kernel | To::Llvm | To::Asm | To::Object => Stage::Kernel,
-            To::Program => Stage::Program,
+            To::Program | To::Maps => Stage::Program,
         }
     }
 }
@@ -167,6 +170,9 @@ fn compile(args: &Args, to: To, options: &Options, run: &mut Runner<'_>) -> Resu
             return kernels_to(&kernels, to, &*backend, run);
         }
         Text::Program(program) if to == To::Program => return Ok(program.to_string().into_bytes()),
+        Text::Program(program) if to == To::Maps => {
+            return Ok(format!("{:#}\n", provenance::maps(&program)).into_bytes());
+        }
         Text::Kernels(_) | Text::Program(_) => {
             return Err(Failure::invalid(
                 "kernels and programs are two halves of one result: neither gives the other",
@@ -207,6 +213,7 @@ fn finish(texts: Texts, to: To, backend: &dyn Backend, run: &mut Runner<'_>) -> 
         To::Loops => texts.loops.map(|loops| loops.to_string()),
         To::Schedule => texts.schedule.map(|schedule| schedule.to_string()),
         To::Program => texts.realized.map(|realized| realized.program.to_string()),
+        To::Maps => texts.realized.map(|realized| format!("{:#}\n", provenance::maps(&realized.program))),
         To::Kernel | To::Llvm | To::Asm | To::Object => {
             let realized = texts.realized.ok_or_else(|| Error::bug("realize", "it gave nothing"))?;
             return kernels_to(&realized.kernels, to, backend, run);
@@ -234,7 +241,7 @@ fn kernels_to(
             let text = emit(run)?;
             run.step("assemble", || backend.assemble(&text)).map_err(Error::from)?
         }
-        To::Graph | To::Loops | To::Schedule | To::Kernel | To::Program => {
+        To::Graph | To::Loops | To::Schedule | To::Kernel | To::Program | To::Maps => {
             kernels.iter().map(ToString::to_string).collect::<String>().into_bytes()
         }
     })

@@ -4,7 +4,7 @@ use super::format::Table;
 use super::output;
 use clap::ValueEnum;
 use clap::builder::PossibleValuesParser;
-use litz::{BACKENDS, GivenSchedule, GuardPages, Options, Target, Timing, Verify};
+use litz::{BACKENDS, GivenSchedule, GuardPages, Options, Provenance, Target, Timing, Verify};
 use litz_runtime::limits::Limit;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -52,12 +52,26 @@ pub struct Common {
     /// Watch the memory of calls: buffers in use lie apart, and no element is read that no step has written
     #[arg(long)]
     verify_memory: bool,
+    /// How much of the user's model is kept in what is compiled: machine code is the same
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    provenance: Option<Level>,
     /// Write the text of every stage to this folder
     #[arg(long, value_name = "DIR")]
     dump: Option<PathBuf>,
     /// Print what each stage took
     #[arg(long)]
     pub time: bool,
+}
+
+/// What [`Provenance`] is called.
+#[derive(Clone, Copy, ValueEnum)]
+enum Level {
+    /// Source lines, for messages
+    Lines,
+    /// Also paths of modules, names before passes, and what each launch computes
+    Basic,
+    /// Also all lines of the stack
+    Full,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -110,6 +124,12 @@ impl Common {
             Some(Side::Starts) => GuardPages::AtStarts,
         };
         options.verify_memory |= self.verify_memory;
+        options.provenance = match self.provenance {
+            None => options.provenance,
+            Some(Level::Lines) => Provenance::Lines,
+            Some(Level::Basic) => Provenance::Basic,
+            Some(Level::Full) => Provenance::Full,
+        };
         if self.no_cache {
             options.cache = None;
         }

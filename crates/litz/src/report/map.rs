@@ -67,7 +67,7 @@ impl Map {
     }
 
     fn source(&mut self, node: &Node) -> Option<usize> {
-        let line = node.source.as_deref()?;
+        let line = node.source().map(|line| &**line)?;
         if let Some(&at) = self.source_at.get(line) {
             return Some(at);
         }
@@ -91,6 +91,8 @@ impl Map {
                 "op": cut(node.op.as_str()),
                 "type": first.map_or(String::new(), |value| cut(&type_text(&value.ty))),
                 "source": source, "graph": cut(name),
+                "module": node.origin.as_ref().and_then(|origin| origin.module.as_deref()).map(cut),
+                "was": node.origin.as_ref().and_then(|origin| origin.name.as_deref()).map(cut),
             }));
         }
         graph.subgraphs.iter().for_each(|graph| self.nodes_of(graph, &graph.name));

@@ -63,7 +63,8 @@ fn follow(mut processor: Box<dyn Stream>, orders: &Receiver<Work>) {
                 std::thread::sleep(DELAY);
                 let (scratch, scratch_bytes, scratch_stride) = (std::ptr::null_mut(), 0, 0);
                 let (args, sizes) = (&args[..], &sizes[..]);
-                let launch = Launch { kernel, args, sizes, points, scratch, scratch_bytes, scratch_stride };
+                let launch =
+                    Launch { kernel, number: 0, args, sizes, points, scratch, scratch_bytes, scratch_stride };
                 // SAFETY: by the contract of whoever enqueued it.
                 unsafe { processor.launch(&launch) };
             }

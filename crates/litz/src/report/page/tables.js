@@ -64,7 +64,8 @@ function drawChosen(app) {
   };
   function facts({ kind, at }) {
     const item = model[kind][at];
-    if (kind === "nodes") return [["operator", `${item.op}${item.graph ? ` in @${item.graph}` : ""}`], ["result", item.type]];
+    if (kind === "nodes") return [["operator", `${item.op}${item.graph ? ` in @${item.graph}` : ""}`], ["result", item.type],
+      ...(item.module ? [["module", item.module]] : []), ...(item.was && item.was !== item.name ? [["before passes", `%${item.was}`]] : [])];
     if (kind === "statements") return [[item.what.startsWith("routine") || item.what.startsWith("host") ? "runs" : "axes", item.what]];
     if (kind === "steps") {
       return [["time", item.at_load ? "runs once, at load" : `${ms(model.msOfStep(item))} a launch, on average`], ["parallel", item.grid || NONE],
