@@ -22,6 +22,7 @@
 mod effects;
 mod order;
 mod partition;
+mod sizes;
 
 use crate::call::{CallArg, CallResult};
 use crate::dtype::Dtype;
@@ -37,6 +38,7 @@ use std::sync::Arc;
 use litz_sym::{Clause, Expr, Facts, Sym};
 pub use order::{Order, Point, takes_made_number};
 pub use partition::{Partition, Region, Uncaptured, partitions, regions};
+pub use sizes::SizeSource;
 
 entity!(
     /// A piece of memory a program names.
@@ -303,10 +305,8 @@ impl Program {
 
     /// Symbols to which calls of the program, as a function, give values: those that it declares and no step defines.
     pub fn given_sizes(&self) -> Vec<Sym> {
-        let is_late = |sym: Sym| {
-            self.steps.iter().any(|step| matches!(step, ProgramStep::Size { sym: late, .. } if *late == sym))
-        };
-        self.facts.symbols().filter(|&sym| !is_late(sym)).collect()
+        let late = self.late_sizes();
+        self.facts.symbols().filter(|sym| !late.contains(sym)).collect()
     }
 
     /// The program and its functions, theirs too.

@@ -13,6 +13,7 @@ use litz::report::Report;
 use litz::tune::Tuned;
 use litz::{Compiled, Model, Options, RawStream, Stage, Tensor, TensorView};
 use litz_ir::graph::{Type, Value};
+use litz_ir::kernel::Kernel;
 use litz_ir::program::{Program, ProgramStep};
 use litz_ir::{Dtype, Scalar};
 use litz_runtime::RunError;
@@ -153,6 +154,16 @@ impl Library {
         let of = self.dtypes.get(dtype.name());
         let of = of.ok_or_else(|| PyTypeError::new_err(format!("the library has no {dtype}")))?;
         self.empty.bind(py).call1((tuple(py, sizes)?, tuple(py, strides)?, of.bind(py)))
+    }
+
+    /// A tensor of Litz's as one of the library's, with memory of its own.
+    pub fn copied<'py>(&self, py: Python<'py>, from: &Tensor) -> PyResult<Bound<'py, PyAny>> {
+        let tensor = self.empty(py, from.dtype(), from.sizes(), from.strides())?;
+        let held = Held::new(&tensor, &Exchanges::default())?;
+        let bytes = from.bytes();
+        // SAFETY: the library made the tensor with these sizes and strides, and nobody else has it.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), held.data(), bytes.len()) };
+        Ok(tensor)
     }
 
     /// A copy of a tensor that lies so; the tensor itself where elements that differ would share memory.
@@ -318,6 +329,21 @@ impl CompiledModel {
             tensor.map_err(|error| errors::InvalidError::new_err(error.to_string()))
         };
         self.taken.iter().zip(&self.params).map(one).collect()
+    }
+
+    /// What it was compiled of and how; none of a program that was saved.
+    pub fn made_of(&self) -> Option<(&Model, &Options)> {
+        self.made_of.as_ref().map(|(model, options)| (model, options))
+    }
+
+    /// Program and kernels.
+    pub fn program(&self) -> Option<(&Program, &[Kernel])> {
+        self.compiled.texts.realized.as_ref().map(|realized| (&realized.program, &*realized.kernels))
+    }
+
+    /// Who makes results.
+    pub fn library(&self) -> &Library {
+        &self.library
     }
 
     /// What the model's file, or its graph, calls it.

@@ -30,6 +30,15 @@ unsafe impl Send for RawStream {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelId(pub usize);
 
+/// The bytes of one parameter of a kernel.
+#[derive(Debug)]
+pub enum MemView<'a> {
+    /// For parameters that are only read; several may share bytes.
+    Read(&'a [u8]),
+    /// For any parameter.
+    Write(&'a mut [u8]),
+}
+
 /// One run of a kernel over its whole grid. The lists are the caller's and may change as soon as the launch is enqueued; the
 /// memories that they name are in use until it has ended.
 #[derive(Clone, Copy, Debug)]

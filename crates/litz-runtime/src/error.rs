@@ -197,7 +197,7 @@ fn pairs(sides: &[[i64; 2]]) -> String {
 
 impl RunError {
     /// A failed assertion with what the program says of it; anything else as it is.
-    pub(crate) fn with_message(self, message: &str) -> RunError {
+    pub fn with_message(self, message: &str) -> RunError {
         match self {
             RunError::AssertionFailed { .. } => RunError::AssertionFailed { message: message.to_owned() },
             other => other,

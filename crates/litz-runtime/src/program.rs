@@ -7,6 +7,7 @@
 mod bind;
 mod context;
 mod function;
+mod launcher;
 mod lives;
 mod memory;
 mod outputs;
@@ -39,6 +40,7 @@ use crate::weights::{self, ConstMemory, ConstType, Weights};
 use bind::Binder;
 use context::{Context, Deadline, Lent};
 use function::{Function, Running, facts_of};
+pub use launcher::Launcher;
 use lives::Watched;
 use memory::Memory;
 use outputs::{Fresh, Reused};

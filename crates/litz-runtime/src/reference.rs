@@ -36,6 +36,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use litz_ir::kernel::{Kernel, MemorySpace};
 use smallvec::SmallVec;
 
+pub use crate::device::MemView;
 use crate::device::{AtOnce, Device, DeviceMemory, KernelId, Launch, RunsAtOnce, Stream};
 use crate::error::RunError;
 use crate::number::Bits;
@@ -51,15 +52,6 @@ use races::Traces;
 use run::{Fault, Machine};
 use threads::Here;
 use transfers::Transfers;
-
-/// The bytes of one parameter of a kernel.
-#[derive(Debug)]
-pub enum MemView<'a> {
-    /// For parameters that are only read; several may share bytes.
-    Read(&'a [u8]),
-    /// For any parameter.
-    Write(&'a mut [u8]),
-}
 
 /// Runs all grid points of a kernel. `args` has one memory for each parameter and `sizes` one value for each size
 /// symbol.

@@ -5,11 +5,12 @@ use std::process::{Command, Output, Stdio};
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// One command line for each command that prints.
-const COMMANDS: [&str; 9] = [
+const COMMANDS: [&str; 10] = [
     "inspect examples/digits.pt2",
     "inspect examples/digits.pt2 --json",
     "explain examples/digits.pt2 --all",
     "compile examples/digits.pt2 --to kernel",
+    "compile examples/digits.pt2 --to python",
     "run examples/digits.pt2 --device reference",
     "run examples/digits.pt2 --device reference --json",
     "opt filetests/graph/cse/signs.litz --pass cse",
@@ -109,4 +110,30 @@ fn counts_say_what_kernels_of_a_gpu_take() {
         assert_eq!(output.status.code(), Some(3), "{elsewhere}");
         assert!(String::from_utf8_lossy(&output.stderr).contains("kernels of a GPU"), "{elsewhere}");
     }
+}
+
+/// A module of Python has each constant of the program in the file beside it, and one that prints has none.
+#[test]
+fn modules_have_constants_beside_them() {
+    let folder = std::env::temp_dir().join(format!("litz-modules-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("writable");
+    for form in ["fx", "python"] {
+        let module = folder.join(format!("{form}.py"));
+        let line = format!("compile examples/digits.pt2 --to {form} -o {}", module.display());
+        let done = litz(&line, Stdio::piped(), Stdio::piped());
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let text = std::fs::read_to_string(&module).expect("a module");
+        let constants = litz::tensors::read(&module.with_extension("safetensors")).expect("constants");
+        let wanted: Vec<&str> = text.lines().filter(|line| line.contains(" = m.constant(")).collect();
+        assert!(!wanted.is_empty() && wanted.len() == constants.len(), "{text}");
+        for line in wanted {
+            let name = line.split('"').nth(1).expect("a name");
+            assert!(constants.contains_key(name), "{name}");
+        }
+    }
+    std::fs::remove_dir_all(&folder).expect("it is ours");
+    let line = "compile examples/digits.pt2 --to fx --target gpu(isa=sm80,units=108)";
+    let refused = litz(line, Stdio::piped(), Stdio::piped());
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("compile with --device cpu"), "{said}");
 }

@@ -66,7 +66,7 @@ pub fn import_golden(version: &str, name: &str) -> Imported {
     imported
 }
 
-fn drop_stacks(graph: &mut Graph) {
+pub fn drop_stacks(graph: &mut Graph) {
     for origin in graph.nodes.iter_mut().filter_map(|node| node.origin.as_mut()) {
         *origin = Arc::new(Origin { stack: Vec::new(), ..Origin::clone(origin) });
     }

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ._litz import __version__
-from .api import Model, cache_info, compile, load
+from .api import Model, cache_info, compile, fx, load
 from .errors import CacheError, InternalError, InvalidError, LitzError, RunError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ __all__ = [
     "cache_info",
     "compile",
     "explain",
+    "fx",
     "load",
     "reset_stats",
     "stats",

@@ -12,6 +12,7 @@ from .errors import InvalidError
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
+    from torch.fx import GraphModule
     from torch.nn import Module
 
 
@@ -148,6 +149,28 @@ def compile(
         torch.export.save(model, path)
         # The compiled model maps the file, which lives on without its name.
         return Model(_litz.compile_file(path, library, options=options), title, library)
+
+
+def fx(
+    model: "str | os.PathLike | ExportedProgram | Module | Model",
+    args: Sequence = (),
+    kwargs: dict[str, Any] | None = None,
+    *,
+    options: dict[str, Any] | None = None,
+) -> "GraphModule":
+    """The program of a model as a graph of torch.fx, whose nodes launch Litz's kernels and call operators of PyTorch. It takes the model's arguments
+    by position, and returns a list of its results; constants are buffers.
+
+    What `compile` takes is compiled first, with these `options`. Of a model that was compiled the graph's kernels have the options `threads` and `cache`.
+    """
+    import torch  # noqa: F401 - the results of models are its tensors then
+
+    from .graphs import from_text
+
+    compiled = model if isinstance(model, Model) else compile(model, args, kwargs, options=options)
+    text, constants = _litz.module_of(compiled._compiled, "fx")
+    chosen = {name: value for name, value in (options or {}).items() if name in ("threads", "cache", "reference")}
+    return from_text(text, constants, chosen)
 
 
 def cache_info(options: dict[str, Any] | None = None) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wr
 from . import _litz, caching, counters, effects, flex, hops, host, options as option, refusals, whole
 from .errors import CacheError, InternalError, LitzError, UnsupportedError
 from .function import FAKE, Function, Left, compiled_of, has_fake, warn
-from .fx import OFFSETS, convert, writes_to
+from .converting import OFFSETS, convert, writes_to
 from .partition import Pair
 from .strides import laid_out
 from .types import operator_name

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _litz, collectives, counters, host
 from .errors import InternalError, UnsupportedError
-from .fx import Converted
+from .converting import Converted
 from .library import OnGpu, Torch
 from .options import Options
 from .writer import Given

@@ -4,7 +4,7 @@ import operator
 
 import torch
 
-from .fx import Converted, drops_nothing, operand_of_view
+from .converting import Converted, drops_nothing, operand_of_view
 from .writer import val
 
 

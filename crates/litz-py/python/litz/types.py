@@ -72,3 +72,12 @@ def overloads(operator) -> list:
     if isinstance(operator, torch._ops.OpOverloadPacket):
         return [operator_name(getattr(operator, name)) for name in operator.overloads()]
     return [operator_name(operator)] if isinstance(operator, torch._ops.OpOverload) else []
+
+
+def numbered(kind: str, name: str) -> tuple[str, int]:
+    """What modules say by name, such as `("dtype", "f32")`, as hosts get it: by PyTorch's number for it."""
+    if kind == "dtype":
+        return kind, next(number for number, dtype in SCALAR_TYPES.items() if DTYPES[dtype] == name)
+    if kind == "memory_format":
+        return kind, next(number for number, known in NUMBERED_FORMATS.items() if MEMORY_FORMATS[known] == name)
+    return kind, 0

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 import litz
 import litz.function
 from litz.errors import NotConverted
-from litz.fx import convert
+from litz.converting import convert
 
 pytestmark = needs_litz
 

@@ -5,7 +5,7 @@ import torch
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from litz import fx, host
+from litz import converting, host
 from litz.errors import NotConverted
 
 aten = torch.ops.aten
@@ -17,7 +17,7 @@ def text(function, *shapes, device="cuda:0", dtype=torch.bfloat16):
         graph = make_fx(function, tracing_mode="fake")(*(torch.empty(shape, device=device, dtype=dtype) for shape in shapes))
     graph.graph.eliminate_dead_code()
     graph.recompile()
-    return fx.convert(graph)
+    return converting.convert(graph)
 
 
 FUSED = {
@@ -62,7 +62,7 @@ def of_both(function, shape):
     with FakeTensorMode():
         on_gpu, on_host = torch.empty(3, device="cuda:0"), torch.empty(shape)
         graph = make_fx(function, tracing_mode="fake")(on_gpu, on_host)
-    return fx.convert(graph).text
+    return converting.convert(graph).text
 
 
 def test_numbers_of_the_host_are_brought_to_the_gpu():

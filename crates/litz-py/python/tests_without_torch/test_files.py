@@ -1,5 +1,6 @@
 """Runs exported models on NumPy's arrays, in a process that has no PyTorch."""
 
+import importlib.util
 import json
 import pathlib
 import sys
@@ -175,3 +176,74 @@ def test_threads_do_not_wait_for_each_other_within_the_protocol(model, images):
         thread.join(timeout=30)
     assert len(results) == 3
     assert all((result == wanted).all() for result in results)
+
+
+def test_a_module_of_python_runs_on_arrays(model, images, tmp_path):
+    pictures, _ = images
+    text, constants = litz._litz.module_of(model._compiled, "python")
+    (tmp_path / "digits.py").write_text(text)
+    # What `litz compile --to python -o digits.py` writes beside the module.
+    header, data, end = {}, b"", 0
+    for name, array in constants.items():
+        assert array.dtype == numpy.float32
+        header[name] = {"dtype": "F32", "shape": array.shape, "data_offsets": [end, end := end + array.nbytes]}
+        data += array.tobytes()
+    head = json.dumps(header).encode()
+    (tmp_path / "digits.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + data)
+    spec = importlib.util.spec_from_file_location("digits", tmp_path / "digits.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    few = pictures[:3]
+    (found,) = module.build()(few)
+    (expected,) = litz.compile(DIGITS, options={"reference": True, "threads": 2, "cache": None})(few)
+    assert numpy.array_equal(found, expected)
+    for wrong in (few.astype(numpy.float64), few[:, :, :7], numpy.zeros((65, 1, 8, 8), numpy.float32)):
+        with pytest.raises(litz.RunError):
+            module.build()(wrong)
+    with pytest.raises(litz.InvalidError, match="there is no constant"):
+        module.build({})
+
+
+TWICE = """kernel @twice {
+  read x: f32[4]
+  write y: f32[4]
+  vector i in 4 by 4 {
+    %0: f32 = load x[i]
+    %1: f32 = add %0, %0
+    y[i] = %1
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("reference", [False, True])
+def test_kernels_are_launched_alone(reference):
+    kernels = litz._litz.Kernels(TWICE, options={"threads": 1, "cache": None, "reference": reference})
+    x, y = numpy.arange(4, dtype=numpy.float32), numpy.zeros(4, numpy.float32)
+    kernels.launch("twice", [x], [y], [])
+    assert (y == 2 * x).all()
+    memory = numpy.zeros(7, numpy.float32)
+    frozen = y.copy()
+    frozen.flags.writeable = False
+    for kernel, reads, writes, message in (
+        ("thrice", [x], [y], "there is no kernel @thrice"),
+        ("twice", [x, x], [y], "expected 1 memories to read and 1 to write"),
+        ("twice", [memory[:4]], [memory[3:]], "overlaps"),
+        ("twice", [x.reshape(2, 2)], [y], "expected a vector"),
+        ("twice", [memory[::2]], [y], "expected a vector"),
+        ("twice", [x], [frozen], "read-only"),
+    ):
+        with pytest.raises(litz.InvalidError, match=message):
+            kernels.launch(kernel, reads, writes, [])
+    with pytest.raises(litz.RunError, match="expected 16 bytes for memory 0, found 12"):
+        kernels.launch("twice", [x[:3]], [y], [])
+
+
+def test_routines_take_the_types_that_they_are_told():
+    # bfloat16, of which NumPy has the bits: 1, -2, 0.5.
+    x, values, places = numpy.array([0x3F80, 0xC000, 0x3F00], numpy.uint16), numpy.zeros(3, numpy.uint16), numpy.zeros(3, numpy.int64)
+    litz._litz.routine("sort", [x], [values, places], [1, 3, 1, 0], dtypes=["bf16", "bf16", "i64"])
+    assert places.tolist() == [1, 2, 0] and values.tolist() == [0xC000, 0x3F00, 0x3F80]
+    with pytest.raises(litz.InvalidError, match="there is no routine"):
+        litz._litz.routine("shuffle", [x], [values], [])
+    assert litz._litz.number("bf16", x[1:2].tobytes()) == -2

@@ -1,7 +1,7 @@
 //! Binds the inputs of a call to the size symbols, with every check of type, rank, size and guard.
 
 use litz_ir::Dtype;
-use litz_ir::program::{Program, ProgramStep};
+use litz_ir::program::{Program, SizeSource};
 use litz_sym::{Clause, Expr, Rel, Sym};
 
 use crate::error::RunError;
@@ -78,34 +78,28 @@ pub(super) fn unbound(name: &str, text: &str, sym: Sym) -> RunError {
     )
 }
 
-/// The symbols to which steps of calls give values, in order.
-pub(super) fn late_sizes(program: &Program) -> Vec<Sym> {
-    let size = |step: &ProgramStep| if let ProgramStep::Size { sym, .. } = step { Some(*sym) } else { None };
-    program.steps.iter().filter_map(size).collect()
-}
-
 impl Binder {
     /// Finds for every symbol a size of an input that gives it.
     pub(super) fn new(program: &Program) -> Result<Binder, RunError> {
+        let (symbols, fixed) = program.fixed_sizes().into_iter().unzip();
         let mut binder = Binder {
             params: Vec::new(),
-            symbols: Vec::new(),
-            late: late_sizes(program),
-            fixed: Vec::new(),
+            symbols,
+            late: program.late_sizes(),
+            fixed,
             solves: Vec::new(),
             guards: Vec::new(),
         };
-        for sym in program.facts.symbols() {
-            if let Some(value) = program.facts.range_of(sym).single()
-                && !binder.late.contains(&sym)
-            {
-                binder.symbols.push(sym);
-                binder.fixed.push(value);
-            }
+        for SizeSource { sym, param, dim, coefficient, rest } in program.size_sources() {
+            let formula = |expr: Expr| {
+                let made = Formula::new(expr, &|sym| binder.position(sym));
+                made.map_err(|sym| unbound(&program.name, &expr.to_string(), sym))
+            };
+            let (coefficient, rest) = (formula(coefficient)?, formula(rest)?);
+            let range = program.facts.range_of(sym);
+            binder.solves.push(Solve { sym, param, dim, coefficient, rest, lo: range.lo, hi: range.hi });
+            binder.symbols.push(sym);
         }
-        // Sizes that are a symbol alone come first: their errors are the easiest to understand.
-        while binder.find_solve(program, |size| size.as_sym().is_some()) {}
-        while binder.find_solve(program, |_| true) {}
         let position = |sym| binder.position(sym);
         let mut params = Vec::new();
         for param in &program.params {
@@ -143,34 +137,6 @@ impl Binder {
     /// How many symbols inputs give values.
     pub(super) fn known(&self) -> usize {
         self.symbols.len()
-    }
-
-    /// Adds a solve for one more symbol from a size that `is_wanted`; whether there was one.
-    fn find_solve(&mut self, program: &Program, is_wanted: fn(Expr) -> bool) -> bool {
-        for (at, param) in program.params.iter().enumerate() {
-            for (dim, &size) in param.ty.sizes.iter().enumerate() {
-                let mut unknown = size.syms().into_iter().filter(|sym| !self.symbols.contains(sym));
-                let (Some(sym), None) = (unknown.next(), unknown.next()) else { continue };
-                let Some((coefficient, rest)) = size.linear(sym).filter(|_| is_wanted(size)) else {
-                    continue;
-                };
-                let formula = |expr| Formula::new(expr, &|sym| self.position(sym));
-                let (Ok(coefficient), Ok(rest)) = (formula(coefficient), formula(rest)) else { continue };
-                let range = program.facts.range_of(sym);
-                self.solves.push(Solve {
-                    sym,
-                    param: at,
-                    dim,
-                    coefficient,
-                    rest,
-                    lo: range.lo,
-                    hi: range.hi,
-                });
-                self.symbols.push(sym);
-                return true;
-            }
-        }
-        false
     }
 
     /// Checks the inputs and writes the symbols' values.

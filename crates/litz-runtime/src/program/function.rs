@@ -10,7 +10,6 @@ use litz_ir::program::Program;
 use litz_ir::scalar::Scalar;
 use smallvec::SmallVec;
 
-use super::bind::late_sizes;
 use super::context::{Context, Deadline};
 use super::lives::Watched;
 use super::outputs::{OutputLayout, Outputs};
@@ -57,7 +56,7 @@ impl Function {
         *launches = number_launches(&mut prepared, *launches);
         let function = |inner: &Program| {
             let bug = |what: &str| RunError::bug(format!("program @{}", inner.name), what);
-            let symbols = [inner.given_sizes(), late_sizes(inner)].concat();
+            let symbols = [inner.given_sizes(), inner.late_sizes()].concat();
             let position = |sym| symbols.iter().position(|&known| known == sym);
             let mut resolved = prepare(inner, kernels, devices, &position)?;
             resolved.known = inner.given_sizes().len();

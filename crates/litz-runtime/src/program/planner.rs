@@ -10,7 +10,7 @@ use super::plan::{
     Address, Base, Begin, Buffer, CallPlan, Command, HostOperand, LaunchPlan, OutputPlan, ParamPlan, Plan,
     Shape, Span, Target, UpdatePlan, WatchedCommand, WatchedUse,
 };
-use super::prepared::{Layout, Origin, Output, Prepared, PreparedStep, SizeFacts};
+use super::prepared::{Layout, Origin, Output, Prepared, PreparedStep};
 use crate::arena::{ALIGNMENT, GuardPages, OutOfMemory};
 use crate::error::RunError;
 use crate::formula::Formula;
@@ -403,14 +403,10 @@ impl<'a> Planner<'a> {
         let facts = &self.prepared.kernels[kernel];
         let sizes = self.ints(sizes)?;
         let values = &self.plan.ints[sizes.clone()];
-        for (&value, SizeFacts { name, range, divisor }) in values.iter().zip(&facts.sizes) {
-            if !range.contains(value) || value % divisor != 0 {
-                let kernel = &facts.name;
-                let what = format!("expected {name} in {range} and a multiple of {divisor}, found {value}");
-                return Err(self.bug(format!("launch of @{kernel}: {what}")));
-            }
-        }
-        facts.guards.iter().try_for_each(|guard| guard.check(values))?;
+        let place = || format!("launch of @{}", facts.name);
+        facts
+            .check(values)
+            .map_err(|error| error.unwrap_or_else(|what| self.bug(format!("{}: {what}", place()))))?;
         let number =
             |formula: &Formula| formula.eval(values).map(|value| value.max(0).unsigned_abs() as usize);
         let (points, scratch_bytes) = (number(&facts.points), number(&facts.scratch));

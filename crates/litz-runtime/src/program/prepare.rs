@@ -15,7 +15,7 @@ use litz_ir::program::{
 use litz_ir::verify::kernel::verify;
 use litz_sym::{Clause, Expr, Sym};
 
-use super::bind::{Guard, guard, late_sizes, unbound};
+use super::bind::{Guard, guard, unbound};
 use super::prepared::{
     KernelFacts, Layout, Origin, Output, Prepared, PreparedStep, SizeFacts, Slot, accesses,
 };
@@ -34,7 +34,7 @@ pub(super) fn prepare(
     devices: &Named<'_>,
     position: &dyn Fn(Sym) -> Option<usize>,
 ) -> Result<Prepared, RunError> {
-    let late = late_sizes(program).into_iter().map(|sym| SizeFacts::of(&program.facts, sym)).collect();
+    let late = program.late_sizes().into_iter().map(|sym| SizeFacts::of(&program.facts, sym)).collect();
     let names = facts.iter().enumerate().map(|(at, kernel)| (kernel.name.as_str(), at)).collect();
     let queues = queues(program, devices)?;
     let accesses = accesses(facts);

@@ -206,6 +206,23 @@ pub(super) fn accesses(kernels: &[KernelFacts]) -> KernelAccesses<'_> {
     kernels.iter().map(|kernel| (kernel.name.as_str(), kernel.accesses.clone())).collect()
 }
 
+impl KernelFacts {
+    /// Checks the sizes of a launch.
+    ///
+    /// # Errors
+    /// What is wrong with one of them, or a relation between them that does not hold.
+    pub(super) fn check(&self, values: &[i64]) -> Result<(), Result<RunError, String>> {
+        for (&value, SizeFacts { name, range, divisor }) in values.iter().zip(&self.sizes) {
+            if !range.contains(value) || value % divisor != 0 {
+                return Err(Err(format!(
+                    "expected {name} in {range} and a multiple of {divisor}, found {value}"
+                )));
+            }
+        }
+        self.guards.iter().try_for_each(|guard| guard.check(values)).map_err(Ok)
+    }
+}
+
 /// What a kernel takes for granted of one of its sizes.
 pub(super) struct SizeFacts {
     pub(super) name: Sym,

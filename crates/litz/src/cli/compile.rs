@@ -1,5 +1,6 @@
 //! `litz compile` takes a model, or the text of a stage, to a later stage.
 
+use super::constants;
 use super::failure::{Exit, Failure};
 use super::load;
 use super::options::Compiling;
@@ -8,7 +9,8 @@ use clap::ValueEnum;
 use litz::pipeline::{self, Texts};
 use litz::progress::Progress;
 use litz::provenance;
-use litz::{Backend, Error, Options, Runner, Stage, Text};
+use litz::{Backend, Error, Form, Options, Runner, Stage, Text, listing};
+use litz_codegen::Realized;
 use litz_ir::Diag;
 use litz_ir::kernel::Kernel;
 use litz_ir::loops::Loops;
@@ -66,6 +68,10 @@ enum To {
     Asm,
     /// Machine code of the kernels, as an object file
     Object,
+    /// A module of Python that builds a graph of torch.fx
+    Fx,
+    /// A module of Python that runs on NumPy's arrays
+    Python,
 }
 
 impl From {
@@ -88,7 +94,24 @@ impl To {
             To::Loops => Stage::Loops,
             To::Schedule => Stage::Schedule,
             To::Kernel | To::Llvm | To::Asm | To::Object => Stage::Kernel,
-            To::Program | To::Maps => Stage::Program,
+            To::Program | To::Maps | To::Fx | To::Python => Stage::Program,
+        }
+    }
+
+    /// What a module of Python is for.
+    fn form(self) -> Option<Form> {
+        match self {
+            To::Fx => Some(Form::Fx),
+            To::Python => Some(Form::Python),
+            To::Graph
+            | To::Loops
+            | To::Schedule
+            | To::Kernel
+            | To::Program
+            | To::Maps
+            | To::Llvm
+            | To::Asm
+            | To::Object => None,
         }
     }
 }
@@ -131,7 +154,11 @@ fn compile(args: &Args, to: To, options: &Options, run: &mut Runner<'_>) -> Resu
     let backend = litz::backend(options)?;
     let is_text = args.from.is_some() || args.file.extension().is_some_and(|extension| extension == "litz");
     if !is_text {
-        let texts = load::open(&args.file, &args.which)?.texts(options, to.stage(), run)?;
+        let model = load::open(&args.file, &args.which)?;
+        let texts = model.texts(options, to.stage(), run)?;
+        if let (Some(_), Some(output), Some(realized)) = (to.form(), &args.output, &texts.realized) {
+            constants::write(&model, &realized.program, output)?;
+        }
         return finish(texts, to, &*backend, run);
     }
     let text = read_text(&args.file)?;
@@ -163,7 +190,7 @@ fn compile(args: &Args, to: To, options: &Options, run: &mut Runner<'_>) -> Resu
             let realized = pipeline::realize(&loops, &schedule, &*backend, run)?;
             Texts { realized: Some(realized), ..Texts::default() }
         }
-        Text::Kernels(mut kernels) if to != To::Program => {
+        Text::Kernels(mut kernels) if to.stage() == Stage::Kernel => {
             if to != To::Kernel {
                 pipeline::kernel_passes(&mut kernels, &*backend, run)?;
             }
@@ -214,6 +241,11 @@ fn finish(texts: Texts, to: To, backend: &dyn Backend, run: &mut Runner<'_>) -> 
         To::Schedule => texts.schedule.map(|schedule| schedule.to_string()),
         To::Program => texts.realized.map(|realized| realized.program.to_string()),
         To::Maps => texts.realized.map(|realized| format!("{:#}\n", provenance::maps(&realized.program))),
+        To::Fx | To::Python => {
+            let form = to.form().expect("invariant: both are forms of modules");
+            let of = |Realized { program, kernels, .. }| listing(form, &program, &kernels, backend.target());
+            texts.realized.map(of).transpose().map_err(Error::Unsupported)?
+        }
         To::Kernel | To::Llvm | To::Asm | To::Object => {
             let realized = texts.realized.ok_or_else(|| Error::bug("realize", "it gave nothing"))?;
             return kernels_to(&realized.kernels, to, backend, run);
@@ -241,7 +273,7 @@ fn kernels_to(
             let text = emit(run)?;
             run.step("assemble", || backend.assemble(&text)).map_err(Error::from)?
         }
-        To::Graph | To::Loops | To::Schedule | To::Kernel | To::Program | To::Maps => {
+        To::Graph | To::Loops | To::Schedule | To::Kernel | To::Program | To::Maps | To::Fx | To::Python => {
             kernels.iter().map(ToString::to_string).collect::<String>().into_bytes()
         }
     })

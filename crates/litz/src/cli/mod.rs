@@ -3,6 +3,7 @@
 mod bench;
 mod check;
 mod compile;
+mod constants;
 mod counts;
 mod explain;
 mod failure;
