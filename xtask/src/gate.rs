@@ -55,8 +55,9 @@ const fn check(name: &'static str, full: &'static str, short: &'static str) -> C
 }
 
 /// In the order in which they run: what is quick and finds most comes first.
-const CHECKS: [Check; 18] = [
+const CHECKS: [Check; 19] = [
     check("test", "test", "test"),
+    check("c-library", "c-library --check", "c-library --check"),
     check("corpus", "corpus", "corpus"),
     check("opinfo-f32", "opinfo", "opinfo --shard 0/10"),
     check("opinfo-f64", "opinfo --dtype f64", ""),

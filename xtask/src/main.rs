@@ -7,6 +7,7 @@ mod bench_kernels;
 mod bench_models;
 mod bits;
 mod bless;
+mod c_library;
 mod command;
 mod corpus;
 mod demo;
@@ -70,6 +71,8 @@ enum Task {
     Pair(pair::Args),
     /// Build the Python package, as `target/wheels/litz-*.whl`
     Wheel,
+    /// Build the C library, as `target/c` and without the compiler as `target/c-runtime`
+    CLibrary(c_library::Args),
     /// Install the Python package beside PyTorch and run its tests
     PyTest(py_test::Args),
     /// Compare the kernels that two builds of Litz make
@@ -107,6 +110,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Fuzz(args) => return fuzz::run(&args),
         Task::Pair(args) => return pair::run(&args),
         Task::Wheel => drop(wheel::build()?),
+        Task::CLibrary(args) => c_library::run(&args)?,
         Task::PyTest(args) => py_test::run(&args)?,
         Task::Replay(args) => return replay::run(&args),
         Task::Gate(args) => return gate::run(&args),

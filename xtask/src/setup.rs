@@ -5,8 +5,9 @@ use anyhow::{Context, bail};
 use crate::command::{self, command, output};
 
 /// What linking LLVM 22 statically needs: its archives (Polly's among them, which `llvm-config --libs` names) and the
-/// compression and XML libraries that they refer to.
-const PACKAGES: [&str; 5] = ["llvm-22-dev", "libpolly-22-dev", "libzstd-dev", "zlib1g-dev", "libxml2-dev"];
+/// compression and XML libraries that they refer to. And a compiler for C++, by which the C library's header is tried.
+const PACKAGES: [&str; 6] =
+    ["llvm-22-dev", "libpolly-22-dev", "libzstd-dev", "zlib1g-dev", "libxml2-dev", "g++"];
 
 /// Installs what is missing; does nothing, and needs no privileges, where all is there.
 pub fn run() -> anyhow::Result<()> {

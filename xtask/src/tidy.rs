@@ -68,6 +68,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "litz",
         ],
     ),
+    ("litz-capi", &["litz-ir", "litz-runtime", "litz"]),
     ("litz-py", &["litz-sym", "litz-ir", "litz-import", "litz-runtime", "litz"]),
     ("litz-examples", &["litz"]),
     ("xtask", &[]),

@@ -178,6 +178,34 @@ pub struct UnknownOp {
 }
 
 impl ImportError {
+    /// Whether the file is PyTorch's and is not read yet; else it is damaged, or not what was asked for.
+    pub fn is_unsupported(&self) -> bool {
+        match self {
+            ImportError::Compressed { .. }
+            | ImportError::OldFormat { .. }
+            | ImportError::Format { .. }
+            | ImportError::SchemaVersion { .. }
+            | ImportError::UnsupportedExpression { .. }
+            | ImportError::Guard { .. }
+            | ImportError::Pickled { .. }
+            | ImportError::UnsupportedType { .. }
+            | ImportError::UnknownOps { .. } => true,
+            ImportError::Zip { .. }
+            | ImportError::DuplicateEntry
+            | ImportError::NoModel
+            | ImportError::SeveralModels { .. }
+            | ImportError::UnknownModel { .. }
+            | ImportError::MissingEntry { .. }
+            | ImportError::Checksum { .. }
+            | ImportError::NotUtf8 { .. }
+            | ImportError::Json { .. }
+            | ImportError::Expression { .. }
+            | ImportError::Pytree { .. }
+            | ImportError::Weight { .. }
+            | ImportError::Program { .. } => false,
+        }
+    }
+
     /// The stable name of the kind of error.
     pub fn slug(&self) -> &'static str {
         match self {

@@ -1,7 +1,6 @@
 //! Gives Python the compiler: the module `litz._litz`, which the package `litz` wraps.
 
 mod compiled;
-mod dlpack;
 mod errors;
 mod host;
 mod kernels;

@@ -16,7 +16,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyTuple, PyType};
 
-use crate::dlpack::{
+use litz_runtime::dlpack::{
     CPU, CUDA, DLTensor, DataType, EXCHANGE_CAPSULE, ExchangeApi, Managed, ManagedVersioned, READ_ONLY,
     Version,
 };

@@ -2,7 +2,8 @@
 //!
 //! An artifact holds the texts of the program and of its kernels, their object code, and the contents of constants as
 //! they are after the load steps: packed and folded, at places that kernels can use where the file is mapped. What
-//! load steps kept is a constant of the program written, which itself has nothing left to load but views.
+//! load steps kept is a constant of the program written, which itself has nothing left to load but views. Or it holds the
+//! model's constants and the load steps, which run at each start, so that constants can be given new contents.
 //! How all this lies in the file is said in `artifact/container.rs`.
 //!
 //! # Trust
@@ -25,15 +26,16 @@ use litz_ir::program::{Const, Program};
 use litz_sym::Expr;
 
 use crate::device::Device;
-use crate::error::RunError;
+use crate::error::{ConstantError, RunError};
 use crate::native::NativeDevice;
 use crate::object::{LoadedObject, ObjectError};
 use crate::pool::ThreadPool;
-use crate::program::{Executable, RunOptions};
+use crate::program::{ConstantSource, Executable, RunOptions};
 use crate::tensor::Tensor;
 use crate::weights::Weights;
 use crate::{routines, symbols};
 use container::{Reader, Sections, put_string};
+use freeze::Frozen;
 pub use machine::Machine;
 
 /// What an artifact is made of, weights aside.
@@ -52,24 +54,32 @@ pub struct Parts<'a> {
     pub inputs: &'a [String],
     /// Names of the program's outputs.
     pub outputs: &'a [String],
+    /// What constants the artifact holds.
+    pub constants: ConstantSource,
 }
 
 /// Writes the artifact of a program to `path`, with the contents that the constants of `executable`, which was made of
 /// the same program and kernels, have at this moment. The file appears under its name when it is complete.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// When the file cannot be written, and where it is to hold the model's constants and the executable has them no more.
 pub fn write(path: &Path, parts: &Parts<'_>, executable: &Executable) -> Result<(), ArtifactError> {
+    if parts.constants == ConstantSource::Model && !executable.has_constants_of_model() {
+        return Err(RunError::from(ConstantError::Folded).into());
+    }
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.tmp", std::process::id()));
     let unfinished = path.with_file_name(name);
     let written = executable.with_memory(|constants, kept| -> io::Result<()> {
-        let frozen = freeze::freeze(parts.program, constants, kept);
-        let launched = freeze::launched(&frozen.program);
+        let Frozen { program, weights } = match parts.constants {
+            ConstantSource::Model => Frozen { program: parts.program.clone(), weights: constants.to_vec() },
+            ConstantSource::Folded => freeze::freeze(parts.program, constants, kept),
+        };
+        let launched = freeze::launched(&program);
         let kernels: Vec<&Kernel> =
             parts.kernels.iter().filter(|k| launched.contains(k.name.as_str())).collect();
         let mut out = BufWriter::new(File::create(&unfinished)?);
-        write_sections(&mut out, parts, &frozen.program, &kernels, &frozen.weights)?;
+        write_sections(&mut out, parts, &program, &kernels, &weights)?;
         out.into_inner()?.sync_all()
     })?;
     let written = written.and_then(|()| fs::rename(&unfinished, path));
@@ -104,12 +114,17 @@ fn write_sections(
     sections.extend(kernels);
     let objects = parts.objects.iter().map(Vec::as_slice).enumerate();
     sections.extend(objects.map(|(at, bytes)| (object_section(at), bytes)));
+    if parts.constants == ConstantSource::Model {
+        sections.push((OF_MODEL.to_owned(), &[]));
+    }
     sections.extend(weights.iter().enumerate().map(|(at, &bytes)| (weight_section(at), bytes)));
     container::write(out, &sections)
 }
 
 const ABOUT: &str = "about";
 const PROGRAM: &str = "program";
+/// Without bytes: where it is there, constants are those of the model.
+const OF_MODEL: &str = "constants-of-model";
 
 fn kernel_section(at: usize) -> String {
     format!("kernel/{at}")
@@ -186,7 +201,8 @@ impl Artifact {
         options: &RunOptions<'_>,
     ) -> Result<Executable, ArtifactError> {
         let device = self.device(Arc::new(ThreadPool::new(threads)))?;
-        Ok(Executable::with_options(&self.program, &self.kernels, device, self, options)?)
+        let options = RunOptions { constants: self.constants(), ..options.clone() };
+        Ok(Executable::with_options(&self.program, &self.kernels, device, self, &options)?)
     }
 
     /// Machine code of the kernels, verified against its checksums.
@@ -234,6 +250,14 @@ impl Artifact {
     /// The version of Litz that compiled it.
     pub fn compiler(&self) -> &str {
         &self.about.compiler
+    }
+
+    /// What its constants are: those of the model can be given new contents.
+    pub fn constants(&self) -> ConstantSource {
+        match self.sections.range(OF_MODEL) {
+            Some(_) => ConstantSource::Model,
+            None => ConstantSource::Folded,
+        }
     }
 
     /// The machine that the code is for.

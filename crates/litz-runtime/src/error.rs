@@ -120,6 +120,9 @@ pub enum RunError {
         /// Type and sizes of the weight.
         found: String,
     },
+    /// Constants that cannot be given new contents.
+    #[error(transparent)]
+    Constants(#[from] ConstantError),
     /// A routine that this runtime does not have.
     #[error("unknown routine `{name}`")]
     UnknownRoutine {
@@ -180,6 +183,39 @@ pub enum RunError {
         /// The size of that in bytes.
         room: usize,
     },
+}
+
+/// Why a constant cannot be read, or given new contents.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ConstantError {
+    /// The program has none of that name: nobody uses it, or there is none in the model.
+    #[error("no constant \"{name}\" in the program: it uses those that it lists")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+    },
+    /// Calls write it.
+    #[error("constant \"{name}\" is state that calls write: it cannot be given new contents")]
+    State {
+        /// The constant.
+        name: String,
+    },
+    /// The file holds what load steps made of the model's constants.
+    #[error(
+        "the program was saved without its original constants: save it again with `litz compile --updatable`"
+    )]
+    Folded,
+    /// Load steps have to do with what calls write.
+    #[error(
+        "load steps of the program read or write what its calls write: no constant can be given new contents"
+    )]
+    Entangled,
+    /// Constants that were made for another program.
+    #[error("the constants were folded for another program")]
+    Foreign,
+    /// Executables of one program alone, in the host's memory, share constants.
+    #[error("constants are shared by one program on threads of the host: load this one by itself")]
+    Unlike,
 }
 
 /// ` at model.py:3` where a source line is known.

@@ -8,6 +8,7 @@ pub mod cache;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod device;
+pub mod dlpack;
 pub mod error;
 mod formula;
 pub mod host;

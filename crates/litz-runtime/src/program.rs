@@ -5,6 +5,7 @@
 //! runs a list of commands, in memory that calls hand on to each other.
 
 mod bind;
+mod constants;
 mod context;
 mod function;
 mod launcher;
@@ -19,36 +20,35 @@ mod queues;
 mod recordings;
 mod watch;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use litz_ir::graph;
-use litz_ir::ids::Id;
 use litz_ir::kernel::Kernel;
-use litz_ir::program::{Program, Slot};
-use litz_sym::Expr;
+use litz_ir::program::Program;
 
 use crate::arena::GuardPages;
 use crate::cache::{CacheKey, ObjectCache};
 use crate::device::Device;
-use crate::error::RunError;
+use crate::error::{ConstantError, RunError};
 use crate::host::{Host, HostCalls, Hosted};
-use crate::limits::{Limit, Limits};
+use crate::limits::Limits;
 use crate::spare::Spare;
-use crate::tensor::{Input, TensorView, span_bytes};
-use crate::weights::{self, ConstMemory, ConstType, Weights};
+use crate::tensor::{Input, TensorView};
+use crate::weights::Weights;
 use bind::Binder;
+pub use constants::{ConstantInfo, Generation};
+use constants::{Constants, Layout};
 use context::{Context, Deadline, Lent};
 use function::{Function, Running, facts_of};
 pub use launcher::Launcher;
 use lives::Watched;
-use memory::Memory;
 use outputs::{Fresh, Reused};
 pub use outputs::{OutputLayout, Outputs, Value};
 use plan::Plan;
 use planner::plan_load;
 use prepare::{Named, prepare};
-use prepared::{Prepared, accesses};
+use prepared::accesses;
 use queues::Devices;
 
 /// A program ready to be called, from several threads at once.
@@ -60,18 +60,23 @@ use queues::Devices;
 /// the order of its updates. An input itself is written only if it is lent ([`Input::lent`]): its new contents are in its own memory
 /// then, and its extra output is none.
 pub struct Executable {
-    function: Function,
-    binder: Binder,
-    devices: Devices,
-    memory: Memory,
-    /// Held during a call when constants are written.
-    state: Option<Mutex<()>>,
-    /// Whether a call failed that had begun to store to constants.
-    is_state_lost: AtomicBool,
+    code: Code,
+    constants: Arc<Constants>,
     /// Contexts that no call is using.
     idle: Mutex<Vec<Context>>,
     /// Memory of results that callers are done with.
     spare: Arc<Spare>,
+}
+
+/// What is the same whatever constants hold.
+struct Code {
+    function: Function,
+    binder: Binder,
+    devices: Devices,
+    /// How load steps run.
+    load: Arc<Plan>,
+    /// How many constants there are.
+    constants: usize,
     counters: Counters,
     hosted: Hosted,
 }
@@ -93,6 +98,18 @@ pub struct RunOptions<'a> {
     pub verify_memory: bool,
     /// Who runs operators that are none of Litz.
     pub host: Option<Arc<dyn Host>>,
+    /// What the weights are.
+    pub constants: ConstantSource,
+}
+
+/// What constants come from.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum ConstantSource {
+    /// The model, whose parameters they are.
+    #[default]
+    Model,
+    /// What load steps made of the model's: nobody can give them new contents.
+    Folded,
 }
 
 /// What an executable has done so far.
@@ -144,71 +161,36 @@ impl Executable {
         weights: &dyn Weights,
         options: &RunOptions<'_>,
     ) -> Result<Executable, RunError> {
-        let RunOptions { limits, guard_pages, kept_as, devices, host, verify_memory } = options;
-        let binder = Binder::new(program)?;
-        let first = (program.device, &*device);
-        let others = devices.iter().map(|(name, device)| (*name, &**device));
-        let named = Named { all: std::iter::once(first).chain(others).collect() };
-        let facts = facts_of(kernels, &named)?;
-        let mut prepared = prepare(program, &facts, &named, &|sym| binder.position(sym))?;
-        let has_memory = named.all.iter().any(|(_, device)| device.memory().is_some());
-        prepared.known = binder.known();
-        prepared.limits = limits.clone();
-        prepared.guard_pages = if has_memory { GuardPages::Off } else { *guard_pages };
-        prepared.watched = (*verify_memory && !has_memory).then(|| Watched::of(program, &accesses(&facts)));
-        let constants = load_constants(program, &prepared, weights)?;
-        let writes_state =
-            program.consts.iter().any(|constant| prepared.slots[constant.slot.0 as usize].is_written);
-        let function = Function::new(prepared, program, &facts, &named, &mut 0)?;
-        let devices: Devices =
-            std::iter::once(Arc::clone(&device)).chain(devices.iter().map(|(_, d)| Arc::clone(d))).collect();
-        let hosted = Hosted::new(host.clone());
-        let missing =
-            hosted.missing(function.all().into_iter().flat_map(|function| function.prepared.calls()));
-        if !missing.is_empty() {
-            return Err(RunError::MissingHost { ops: missing });
-        }
-        let prepared = &function.prepared;
-        let plan = Arc::new(plan_load(prepared)?);
-        let kept = plan.kept.iter().map(|&(_, bytes)| bytes as u64);
-        let bytes = constants.iter().map(|constant| constant.len() as u64).chain(kept);
-        limits.check(Limit::ConstantBytes, bytes.fold(0, u64::saturating_add))?;
-        let counters = Counters::default();
-        let (kept, pages) = (plan.kept.clone(), prepared.guard_pages);
-        let mut memory = if has_memory {
-            let slots = program.consts.iter().map(|constant| constant.slot.index());
-            let slots = slots.chain(kept.iter().map(|&(slot, _)| slot));
-            let places: Vec<usize> = slots.map(|slot| prepared.slots[slot].device).collect();
-            Memory::on_device(constants, kept, &devices, &places)?
-        } else {
-            // Kept memory is read only.
-            let kept_as = kept_as.filter(|_| !prepared.calls_write_kept);
-            Memory::new(constants, kept, kept_as, pages)?
-        };
+        let (code, layout) = Code::new(program, kernels, device, options)?;
+        let (devices, prepared) = (&code.devices, &code.function.prepared);
+        let constants = layout.load(weights, devices, prepared)?;
+        let mut memory = layout.memory(constants, devices, prepared, options.kept_as)?;
         if memory.is_empty() {
-            let mut context = Context::new(&devices, memory.bases(), prepared)?;
-            context.use_plan(plan)?;
-            let release = |at: usize| weights.release(&program.consts[at].name);
-            let deadline = Deadline::of(limits);
-            let running = Running { deadline, counters: &counters, hosted: &hosted, release: &release };
-            context.run(&function, running)?;
+            code.load(&memory, &|at| weights.release(&program.consts[at].name))?;
             memory.keep();
         }
-        let state = writes_state.then(Mutex::default);
-        let (idle, spare) = (Mutex::default(), Arc::default());
-        let is_state_lost = AtomicBool::new(false);
-        Ok(Executable {
-            function,
-            binder,
-            devices,
-            memory,
-            state,
-            is_state_lost,
-            idle,
-            spare,
-            counters,
-            hosted,
-        })
+        let constants = Arc::new(Constants::new(layout, memory));
+        Ok(Executable { code, constants, idle: Mutex::default(), spare: Arc::default() })
+    }
+
+    /// The same program with the constants of this executable, in the same memory, and with its state: on `device`, which has threads of
+    /// its own, say, so that calls of the two do not wait for each other's. What [`Executable::swap`] gives one of them both have.
+    ///
+    /// # Errors
+    /// As [`Executable::new`], and where the program is another one, or one of devices that have memory of their own.
+    pub fn sharing(
+        &self,
+        program: &Program,
+        kernels: &[Kernel],
+        device: Arc<dyn Device>,
+        options: &RunOptions<'_>,
+    ) -> Result<Executable, RunError> {
+        let (code, layout) = Code::new(program, kernels, device, options)?;
+        if !layout.may_share(&self.constants.layout) {
+            return Err(ConstantError::Unlike.into());
+        }
+        let constants = Arc::clone(&self.constants);
+        Ok(Executable { code, constants, idle: Mutex::default(), spare: Arc::default() })
     }
 
     /// Calls the program. Each tensor that it gives has memory of its own: one that is returned twice is there twice, and
@@ -237,51 +219,36 @@ impl Executable {
 
     /// As [`Executable::run`], into memory that `outputs` provides.
     pub fn call<T: Input>(&self, inputs: &[T], outputs: &mut dyn Outputs) -> Result<(), RunError> {
-        let _state = self.state.as_ref().map(lock);
-        if self.is_state_lost.load(Ordering::Relaxed) {
+        let _state = self.constants.lock_state();
+        if self.constants.is_state_lost.load(Ordering::Relaxed) {
             return Err(RunError::StateLost);
         }
+        let memory = self.constants.current();
         let idle = lock(&self.idle).pop();
         let mut context = match idle {
             Some(context) => context,
-            None => Context::new(&self.devices, self.memory.bases(), &self.function.prepared)?,
+            None => self.code.context()?,
         };
-        let result = self.call_in(&mut context, inputs, outputs);
+        let result = context.bind(&memory).and_then(|()| self.call_in(&mut context, inputs, outputs));
         if result.is_err() {
             context.settle();
         }
         context.give_room();
+        context.hold(memory);
         lock(&self.idle).push(context);
         result
     }
 
     /// What calls have done so far.
     pub fn statistics(&self) -> Statistics {
-        let Counters { calls, plans, peak_bytes } = &self.counters;
+        let Counters { calls, plans, peak_bytes } = &self.code.counters;
         Statistics {
             calls: calls.load(Ordering::Relaxed),
             plans: plans.load(Ordering::Relaxed),
             peak_bytes: peak_bytes.load(Ordering::Relaxed),
-            kept_bytes: self.memory.kept_slots().iter().map(|&(_, bytes)| bytes as u64).sum(),
-            host_calls: self.hosted.statistics(),
+            kept_bytes: self.constants.layout.kept.iter().map(|&(_, bytes)| bytes as u64).sum(),
+            host_calls: self.code.hosted.statistics(),
         }
-    }
-
-    /// Shows `read` what the constants hold, in the program's order, and by slot what load steps keep. No call writes
-    /// them meanwhile.
-    pub(crate) fn with_memory<R>(
-        &self,
-        read: impl FnOnce(&[&[u8]], &[(Slot, &[u8])]) -> R,
-    ) -> Result<R, RunError> {
-        let _state = self.state.as_ref().map(lock);
-        // SAFETY: load steps have ended, and calls write constants only while they hold the lock.
-        let contents = unsafe { self.memory.contents(&self.devices)? };
-        let contents: Vec<&[u8]> = contents.iter().map(|bytes| &**bytes).collect();
-        let slots = self.memory.kept_slots();
-        let (constants, kept) = contents.split_at(contents.len() - slots.len());
-        let kept: Vec<_> =
-            slots.iter().zip(kept).map(|(&(slot, _), &bytes)| (Slot::new(slot), bytes)).collect();
-        Ok(read(constants, &kept))
     }
 
     fn call_in<T: Input>(
@@ -290,11 +257,11 @@ impl Executable {
         inputs: &[T],
         outputs: &mut dyn Outputs,
     ) -> Result<(), RunError> {
-        let deadline = Deadline::of(&self.function.prepared.limits);
+        let deadline = Deadline::of(&self.code.function.prepared.limits);
         context.begin();
         // State is the next call's to read, which may be another stream's.
-        context.follow(outputs.stream(), self.state.is_none());
-        self.binder.bind(inputs, &mut context.values)?;
+        context.follow(outputs.stream(), !self.constants.have_state());
+        self.code.binder.bind(inputs, &mut context.values)?;
         if context.has_plan() {
             context.make_room()?;
         } else {
@@ -311,10 +278,10 @@ impl Executable {
             let lent = input.lent().map(|lent| Lent { data: lent.data(), is_apart: is_apart(&view) });
             context.set_input(at, &view, lent, outputs)?;
         }
-        self.counters.calls.fetch_add(1, Ordering::Relaxed);
+        self.code.counters.calls.fetch_add(1, Ordering::Relaxed);
         let result = self.run_steps(context, deadline, outputs);
         if result.is_err() && context.has_changed_state {
-            self.is_state_lost.store(true, Ordering::Relaxed);
+            self.constants.is_state_lost.store(true, Ordering::Relaxed);
         }
         result
     }
@@ -327,9 +294,9 @@ impl Executable {
         outputs: &mut dyn Outputs,
     ) -> Result<(), RunError> {
         context.set_outputs(outputs)?;
-        let (counters, hosted) = (&self.counters, &self.hosted);
+        let Code { function, counters, hosted, .. } = &self.code;
         let running = Running { deadline, counters, hosted, release: &|_| {} };
-        while !context.run(&self.function, running)? {
+        while !context.run(function, running)? {
             let plan = self.plan(&context.values)?;
             context.use_plan(plan)?;
             context.set_outputs(outputs)?;
@@ -339,49 +306,56 @@ impl Executable {
 
     /// The plan for these values of the size symbols.
     fn plan(&self, values: &[i64]) -> Result<Arc<Plan>, RunError> {
-        let plan = self.function.plan(values, self.memory.kept_slots(), &self.counters)?;
-        self.counters.peak_bytes.fetch_max(plan.peak_bytes(), Ordering::Relaxed);
+        let Code { function, counters, .. } = &self.code;
+        let plan = function.plan(values, &self.constants.layout.kept, counters)?;
+        counters.peak_bytes.fetch_max(plan.peak_bytes(), Ordering::Relaxed);
         Ok(plan)
+    }
+}
+
+impl Code {
+    /// A program resolved, and the layout of its constants.
+    fn new(
+        program: &Program,
+        kernels: &[Kernel],
+        device: Arc<dyn Device>,
+        options: &RunOptions<'_>,
+    ) -> Result<(Code, Layout), RunError> {
+        let RunOptions { limits, guard_pages, kept_as: _, devices, verify_memory, host, constants: source } =
+            options;
+        let binder = Binder::new(program)?;
+        let first = (program.device, &*device);
+        let others = devices.iter().map(|(name, device)| (*name, &**device));
+        let named = Named { all: std::iter::once(first).chain(others).collect() };
+        let facts = facts_of(kernels, &named)?;
+        let mut prepared = prepare(program, &facts, &named, &|sym| binder.position(sym))?;
+        let has_memory = named.all.iter().any(|(_, device)| device.memory().is_some());
+        prepared.known = binder.known();
+        prepared.limits = limits.clone();
+        prepared.guard_pages = if has_memory { GuardPages::Off } else { *guard_pages };
+        prepared.watched = (*verify_memory && !has_memory).then(|| Watched::of(program, &accesses(&facts)));
+        let function = Function::new(prepared, program, &facts, &named, &mut 0)?;
+        let devices: Devices =
+            std::iter::once(Arc::clone(&device)).chain(devices.iter().map(|(_, d)| Arc::clone(d))).collect();
+        let hosted = Hosted::new(host.clone());
+        let missing =
+            hosted.missing(function.all().into_iter().flat_map(|function| function.prepared.calls()));
+        if !missing.is_empty() {
+            return Err(RunError::MissingHost { ops: missing });
+        }
+        let load = Arc::new(plan_load(&function.prepared)?);
+        let layout = Layout::new(program, &function.prepared, &devices, load.kept.clone(), *source)?;
+        let (constants, counters) = (program.consts.len(), Counters::default());
+        Ok((Code { function, binder, devices, load, constants, counters, hosted }, layout))
+    }
+
+    /// A context without constants.
+    fn context(&self) -> Result<Context, RunError> {
+        Context::new(&self.devices, (self.constants, self.load.kept.len()), &self.function.prepared)
     }
 }
 
 /// What a panic left behind is as good as what a call left behind: every call writes before it reads.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn load_constants(
-    program: &Program,
-    prepared: &Prepared,
-    weights: &dyn Weights,
-) -> Result<Vec<ConstMemory>, RunError> {
-    let bug = |what| RunError::bug(format!("program @{}", program.name), what);
-    let mut constants = Vec::with_capacity(program.consts.len());
-    let mut total = 0u64;
-    for constant in &program.consts {
-        let number = |expr: &Expr| {
-            let unknown = || bug(format!("the type of \"{}\" depends on {expr}", constant.name));
-            expr.as_int().and_then(|value| usize::try_from(value).ok()).ok_or_else(unknown)
-        };
-        let numbers = |exprs: &[Expr]| exprs.iter().map(number).collect::<Result<Vec<_>, _>>();
-        let (sizes, strides) = (numbers(&constant.ty.sizes)?, numbers(&constant.ty.strides)?);
-        let slot = &prepared.slots[constant.slot.0 as usize];
-        let (name, dtype, is_written) = (constant.name.as_str(), constant.ty.dtype, slot.is_written);
-        let ty = ConstType { name, dtype, sizes: &sizes, strides: &strides, is_written };
-        total =
-            total.saturating_add(span_bytes(dtype, &sizes, &strides).map_or(u64::MAX, |bytes| bytes as u64));
-        prepared.limits.check(Limit::ConstantBytes, total)?;
-        let memory = weights::load(weights, &ty, prepared.guard_pages)?;
-        let extent = slot.extent.eval(&[]).and_then(|extent| usize::try_from(extent).ok());
-        let needed = extent.and_then(|extent| extent.checked_mul(slot.dtype.size()));
-        if needed.is_none_or(|needed| needed > memory.len()) {
-            return Err(bug(format!(
-                "{} is larger than \"{name}\", which has {} bytes",
-                slot.name,
-                memory.len()
-            )));
-        }
-        constants.push(memory);
-    }
-    Ok(constants)
 }

@@ -1,5 +1,7 @@
 //! Defines tensors: bytes, element type, sizes and strides, and their views as slices and numbers.
 
+mod copy;
+
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -13,6 +15,7 @@ use crate::arena::{AlignedBuf, OutOfMemory};
 use crate::device::AddressSpace;
 use crate::number::{Number, read};
 use crate::spare::Lent;
+pub(crate) use copy::copy_strided;
 
 /// Elements of one type at `index[0]*strides[0] + index[1]*strides[1] + ...`, counted in elements.
 ///
@@ -576,37 +579,6 @@ pub(crate) fn places(sizes: &[usize], strides: &[usize]) -> impl Iterator<Item =
 /// Whether two layouts put every element at the same place: strides of dimensions of size 1 do not matter.
 pub(crate) fn has_layout(sizes: &[usize], strides: &[usize], expected: &[usize]) -> bool {
     sizes.contains(&0) || (0..sizes.len()).all(|dim| sizes[dim] == 1 || strides[dim] == expected[dim])
-}
-
-/// Copies elements of `size` bytes from one layout to another.
-pub(crate) fn copy_strided(size: usize, sizes: &[usize], src: (&[u8], &[usize]), dst: (&mut [u8], &[usize])) {
-    if sizes.contains(&0) {
-        return;
-    }
-    copy_dims(size, sizes, src, dst, (0, 0));
-}
-
-/// Copies what lies at the given elements and beyond along the dimensions.
-fn copy_dims(
-    size: usize,
-    sizes: &[usize],
-    (src, src_strides): (&[u8], &[usize]),
-    (dst, dst_strides): (&mut [u8], &[usize]),
-    (from, to): (usize, usize),
-) {
-    let Some((&count, inner)) = sizes.split_first() else {
-        dst[to * size..][..size].copy_from_slice(&src[from * size..][..size]);
-        return;
-    };
-    let (src_stride, dst_stride) = (src_strides[0], dst_strides[0]);
-    if inner.is_empty() && src_stride == 1 && dst_stride == 1 {
-        dst[to * size..][..count * size].copy_from_slice(&src[from * size..][..count * size]);
-        return;
-    }
-    for at in 0..count {
-        let places = (from + at * src_stride, to + at * dst_stride);
-        copy_dims(size, inner, (src, &src_strides[1..]), (&mut *dst, &dst_strides[1..]), places);
-    }
 }
 
 #[cfg(test)]

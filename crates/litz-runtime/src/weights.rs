@@ -42,6 +42,14 @@ impl ConstMemory {
         }
     }
 
+    /// All bytes.
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        match self {
+            ConstMemory::Borrowed(tensor) => tensor.bytes(),
+            ConstMemory::Owned(buffer) => buffer.as_slice(),
+        }
+    }
+
     /// The first byte. Only owned memory may be written through it.
     pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
         match self {

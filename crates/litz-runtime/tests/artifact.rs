@@ -9,7 +9,7 @@ use litz_ir::kernel::Kernel;
 use litz_ir::program::Program;
 use litz_runtime::Tensor;
 use litz_runtime::artifact::{self, Artifact, ArtifactError, Bytes, Machine, Parts};
-use litz_runtime::program::Executable;
+use litz_runtime::program::{ConstantSource, Executable, RunOptions};
 use litz_runtime::reference::{DistantDevice, ReferenceDevice};
 use litz_runtime::weights::Weights;
 
@@ -68,6 +68,8 @@ struct Case {
     program: Program,
     kernels: Vec<Kernel>,
     weights: HashMap<String, Tensor>,
+    /// What is saved.
+    constants: ConstantSource,
 }
 
 impl Case {
@@ -78,7 +80,7 @@ impl Case {
         let bias = tensor(&[4], &[10.0, 20.0, 30.0, 40.0]);
         let weights = [("raw", raw), ("bias", bias.clone()), ("total", bias)];
         let weights = weights.into_iter().map(|(name, tensor)| (name.to_owned(), tensor)).collect();
-        Case { program, kernels: kernels.into(), weights }
+        Case { program, kernels: kernels.into(), weights, constants: ConstantSource::Folded }
     }
 
     fn executable(&self) -> Executable {
@@ -86,6 +88,7 @@ impl Case {
     }
 
     fn with_parts<R>(&self, machine: &Machine, use_parts: impl FnOnce(&Parts<'_>) -> R) -> R {
+        let constants = self.constants;
         use_parts(&Parts {
             compiler: "0.0.7",
             machine,
@@ -94,6 +97,7 @@ impl Case {
             objects: &[],
             inputs: &["x".to_owned()],
             outputs: &["a\nb".to_owned(), String::new()],
+            constants,
         })
     }
 
@@ -136,6 +140,35 @@ fn tensor(sizes: &[usize], values: &[f32]) -> Tensor {
 fn run(executable: &Executable, inputs: &[Tensor]) -> Vec<Vec<f32>> {
     let outputs = executable.run(inputs).expect("the call is right");
     outputs.iter().map(|output| output.tensor().expect("a tensor").to_vec().expect("of f32")).collect()
+}
+
+#[test]
+fn with_the_models_constants_they_can_be_given_new_contents() {
+    let case = Case { constants: ConstantSource::Model, ..Case::new(PACKED) };
+    let direct = case.executable();
+    let artifact = open(case.save("updatable", &direct)).expect("it is sound");
+    assert_eq!(artifact.constants(), ConstantSource::Model);
+    assert_eq!(artifact.program().to_string(), case.program.to_string());
+    assert_eq!(artifact.check().map_err(|error| error.to_string()), Ok(()));
+    let load = |artifact: &Artifact| {
+        let device = Arc::new(ReferenceDevice::new(artifact.kernels()).expect("kernels are sound"));
+        let options = RunOptions { constants: artifact.constants(), ..RunOptions::default() };
+        Executable::with_options(artifact.program(), artifact.kernels(), device, artifact, &options)
+            .expect("the program is sound")
+    };
+    let (loaded, x) = (load(&artifact), [tensor(&[1, 4], &[0.0; 4])]);
+    assert_eq!(run(&loaded, &x), run(&direct, &x));
+    loaded.update(&[("raw", &tensor(&[2, 2], &[0.0; 4]))]).expect("it is a constant");
+    assert_eq!(run(&loaded, &x)[0], [0.0; 4]);
+    // What was updated is what is saved next; packed, it is final.
+    let frozen = Case::new(PACKED);
+    let frozen = open(frozen.save("frozen", &loaded)).expect("it is sound");
+    assert_eq!((frozen.constants(), run(&load(&frozen), &x)), (ConstantSource::Folded, run(&loaded, &x)));
+    let path = file("refused");
+    let error = case.with_parts(&here(), |parts| artifact::write(&path, parts, &load(&frozen)));
+    let error = error.expect_err("its constants are gone").to_string();
+    assert!(error.contains("saved without its original constants"), "{error}");
+    assert!(!path.exists());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::backends::{self, Device};
 use crate::code::contents;
-use crate::compiled::Compiled;
+use crate::compiled::{Compiled, run_options};
 use crate::error::Error;
 use crate::host;
 use crate::options::Options;
@@ -11,7 +11,7 @@ use crate::profile::Profile;
 use litz_ir::Diag;
 use litz_runtime::artifact::{self, Artifact};
 use litz_runtime::pool::ThreadPool;
-use litz_runtime::program::{Executable, RunOptions};
+use litz_runtime::program::{ConstantSource, Executable};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -23,11 +23,24 @@ impl Compiled {
     /// # Errors
     /// When the file cannot be written, or the model was compiled for the reference device, which has no code.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        self.write(path.as_ref(), ConstantSource::Folded)
+    }
+
+    /// As [`Compiled::save`], with the model's own constants and the steps that pack and fold them, which run at each start: what is
+    /// loaded from the file can be given new contents of constants ([`Compiled::update`]).
+    ///
+    /// # Errors
+    /// As [`Compiled::save`], and where this was loaded from a file that [`Compiled::save`] wrote.
+    pub fn save_updatable(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        self.write(path.as_ref(), ConstantSource::Model)
+    }
+
+    fn write(&self, path: &Path, constants: ConstantSource) -> Result<(), Error> {
         let (Some(code), Some(realized)) = (&self.code, &self.texts.realized) else {
             let message = "the reference device has no machine code to save";
             return Err(Error::Unsupported(vec![Diag::new("unsupported-device", message)]));
         };
-        Ok(artifact::write(path.as_ref(), &code.parts(realized), &self.executable)?)
+        Ok(artifact::write(path, &code.parts(realized, constants), &self.executable)?)
     }
 
     /// Reads a file that [`Compiled::save`] wrote, ready to run with the threads, limits and host of these options. Of its texts there
@@ -48,21 +61,16 @@ impl Compiled {
         let device = profile.as_ref().map_or(device, |profile| Arc::clone(profile) as Device);
         let (program, kernels) = (artifact.program(), artifact.kernels());
         let (device, devices) = backends::devices(program, kernels, device)?;
-        let run_options = RunOptions {
-            limits: options.limits.clone(),
-            guard_pages: options.guard_pages,
-            verify_memory: options.verify_memory,
-            kept_as: None,
-            devices,
-            host: options.host.clone().map(|host| host.0),
-        };
+        let constants = artifact.constants();
+        let run_options = run_options(options, devices, constants);
         let executable = Executable::with_options(program, kernels, device, &artifact, &run_options)?;
         let warnings = host::warnings(program, options);
         let (realized, code) = contents(&artifact)?;
         let texts = Texts { realized: Some(realized), ..Texts::default() };
         Ok(Compiled {
             executable,
-            code: Some(code),
+            code: Some(Arc::new(code)),
+            constants,
             warnings,
             timings: Vec::new(),
             texts,
@@ -176,6 +184,45 @@ mod tests {
         let again = Compiled::load(&again, &options(None)).expect("it is sound");
         assert_eq!(run(&again, &model), run(&compiled, &model));
         assert!(Compiled::load(DIGITS, &options(None)).is_err(), "it is no program");
+    }
+
+    #[test]
+    fn constants_are_updated_where_they_are_saved_as_the_model_has_them() {
+        let (folder, model) = (Folder::new("updatable"), digits());
+        let [path, packed] = ["digits.litzc", "packed.litzc"].map(|name| folder.0.join(name));
+        let compiled = model.compile(&options(None)).expect("compiles");
+        let direct = run(&compiled, &model);
+        compiled.save_updatable(&path).expect("writes");
+        let loaded = Compiled::load(&path, &options(None)).expect("it is sound");
+        assert_eq!((run(&loaded, &model), loaded.constants()), (direct.clone(), compiled.constants()));
+        let shared =
+            compiled.share(&Options { threads: 1, ..options(None) }).expect("it is the same program");
+        assert_eq!(run(&shared, &model), direct);
+        let constants = loaded.constants();
+        let contents: Vec<Tensor> = constants
+            .iter()
+            .map(|constant| {
+                let values =
+                    loaded.constant(constant.name).expect("it is there").to_vec::<f32>().expect("of f32");
+                let halved: Vec<f32> = values.iter().map(|value| value / 2.0).collect();
+                Tensor::from_slice(constant.sizes, &halved).expect("lengths match")
+            })
+            .collect();
+        let contents: Vec<(&str, &Tensor)> =
+            constants.iter().map(|constant| constant.name).zip(&contents).collect();
+        for compiled in [&loaded, &compiled] {
+            compiled.update(&contents).expect("these are its constants");
+            assert_ne!(run(compiled, &model), direct);
+        }
+        assert_eq!(run(&loaded, &model), run(&compiled, &model));
+        assert_eq!(run(&shared, &model), run(&compiled, &model));
+        // What is saved is what calls see.
+        compiled.save(&packed).expect("writes");
+        let packed = Compiled::load(&packed, &options(None)).expect("it is sound");
+        assert_eq!(run(&packed, &model), run(&compiled, &model));
+        let error = packed.update(&contents).expect_err("it has them packed").to_string();
+        assert!(error.contains("`litz compile --updatable`"), "{error}");
+        assert!(packed.save_updatable(&path).is_err());
     }
 
     #[test]

@@ -6,6 +6,7 @@ use litz_codegen::Realized;
 use litz_ir::kernel::Kernel;
 use litz_ir::program::{Program, ProgramStep};
 use litz_runtime::artifact::{Artifact, ArtifactError, Machine, Parts};
+use litz_runtime::program::ConstantSource;
 
 /// What a backend gave, beside texts.
 pub(crate) struct Code {
@@ -30,8 +31,8 @@ impl Code {
         (&self.inputs, &self.outputs)
     }
 
-    /// What an artifact of it is written from.
-    pub fn parts<'a>(&'a self, realized: &'a Realized) -> Parts<'a> {
+    /// What an artifact of it is written from that holds such constants.
+    pub fn parts<'a>(&'a self, realized: &'a Realized, constants: ConstantSource) -> Parts<'a> {
         Parts {
             compiler: env!("CARGO_PKG_VERSION"),
             machine: &self.machine,
@@ -40,6 +41,7 @@ impl Code {
             objects: &self.objects,
             inputs: &self.inputs,
             outputs: &self.outputs,
+            constants,
         }
     }
 }

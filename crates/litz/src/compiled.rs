@@ -13,9 +13,15 @@ use crate::reproducer;
 use crate::runner::{Runner, Stage, Timing};
 use crate::state;
 use litz_backend::Backend;
+use litz_codegen::Realized;
+use litz_ir::graph;
+use litz_ir::program::Program;
+use litz_runtime::Tensor;
 use litz_runtime::cache::ObjectCache;
 use litz_runtime::pool::ThreadPool;
-use litz_runtime::program::{Executable, Outputs, RunOptions, Statistics, Value};
+use litz_runtime::program::{
+    ConstantInfo, ConstantSource, Executable, Generation, Outputs, RunOptions, Statistics, Value,
+};
 use litz_runtime::reference::{Counts, ReferenceDevice};
 use litz_runtime::tensor::Input;
 use std::sync::Arc;
@@ -68,41 +74,27 @@ impl Model {
             (texts, Some(code))
         };
         let realized = texts.realized.as_ref().ok_or_else(|| Error::bug("realize", "it gave nothing"))?;
-        let reference = options.reference.then(|| {
-            let new = || ReferenceDevice::with(&realized.kernels, &options.reference_options);
-            run.step("load", || new().map(Arc::new))
-        });
-        let reference = reference.transpose()?;
-        let device: Device = match &code {
-            None => reference.clone().expect("invariant: what has no code is for the reference device"),
-            Some(code) => {
-                let pool = if options.bind { ThreadPool::new } else { ThreadPool::unbound };
-                let threads = || match &options.pool {
-                    Some(shared) => Arc::clone(&shared.0),
-                    None => Arc::new(pool(options.threads)),
-                };
-                run.step("load", || backend.load(&realized.kernels, &code.objects, &threads))?
-            }
-        };
-        let profile = options.profile.then(|| Arc::new(Profile::new(device.clone())));
-        let device: Device = match &profile {
-            Some(profile) => profile.clone(),
-            None => device,
+        let loaded = run.step("load", || Loaded::new(&*backend, realized, code.as_ref(), options))?;
+        let Loaded { device, devices, profile, reference } = loaded;
+        let run_options = RunOptions {
+            kept_as: kept.as_ref().and_then(Kept::memory),
+            ..run_options(options, devices, ConstantSource::Model)
         };
         let (program, kernels) = (&realized.program, &realized.kernels);
-        let (device, devices) = backends::devices(program, kernels, device)?;
-        let run_options = RunOptions {
-            limits: options.limits.clone(),
-            guard_pages: options.guard_pages,
-            verify_memory: options.verify_memory,
-            kept_as: kept.as_ref().and_then(Kept::memory),
-            devices,
-            host: options.host.clone().map(|host| host.0),
-        };
         let executable =
             run.step("weights", || Executable::with_options(program, kernels, device, self, &run_options))?;
         let warnings = host::warnings(program, options);
-        Ok(Compiled { executable, timings: run.timings, warnings, texts, profile, reference, code })
+        let (constants, code) = (ConstantSource::Model, code.map(Arc::new));
+        Ok(Compiled {
+            executable,
+            timings: run.timings,
+            warnings,
+            texts,
+            profile,
+            reference,
+            code,
+            constants,
+        })
     }
 
     /// Texts and machine code: those that an earlier process left in the cache, else made.
@@ -143,13 +135,70 @@ impl Model {
     }
 }
 
+/// Code of kernels on its devices.
+struct Loaded {
+    device: Device,
+    /// Those that the program names besides.
+    devices: Vec<(graph::Device, Device)>,
+    profile: Option<Arc<Profile>>,
+    reference: Option<Arc<ReferenceDevice>>,
+}
+
+impl Loaded {
+    /// Loads code, or where there is none gets the reference device ready.
+    fn new(
+        backend: &dyn Backend,
+        realized: &Realized,
+        code: Option<&Code>,
+        options: &Options,
+    ) -> Result<Loaded, Error> {
+        let Realized { program, kernels, .. } = realized;
+        let mut reference = None;
+        let device: Device = match code {
+            None => {
+                let new = Arc::new(ReferenceDevice::with(kernels, &options.reference_options)?);
+                reference.insert(new).clone()
+            }
+            Some(code) => {
+                let pool = if options.bind { ThreadPool::new } else { ThreadPool::unbound };
+                let threads = || match &options.pool {
+                    Some(shared) => Arc::clone(&shared.0),
+                    None => Arc::new(pool(options.threads)),
+                };
+                backend.load(kernels, &code.objects, &threads)?
+            }
+        };
+        let profile = options.profile.then(|| Arc::new(Profile::new(device.clone())));
+        let device: Device = match &profile {
+            Some(profile) => profile.clone(),
+            None => device,
+        };
+        let (device, devices) = backends::devices(program, kernels, device)?;
+        Ok(Loaded { device, devices, profile, reference })
+    }
+}
+
+/// How an executable runs by these options.
+pub(crate) fn run_options(
+    options: &Options,
+    devices: Vec<(graph::Device, Device)>,
+    constants: ConstantSource,
+) -> RunOptions<'static> {
+    let host = options.host.clone().map(|host| host.0);
+    let (limits, guard_pages) = (options.limits.clone(), options.guard_pages);
+    let verify_memory = options.verify_memory;
+    RunOptions { limits, guard_pages, verify_memory, kept_as: None, devices, host, constants }
+}
+
 /// A compiled model. One serves any number of threads.
 pub struct Compiled {
     pub(crate) executable: Executable,
     /// The reference device, where it runs there.
     pub(crate) reference: Option<Arc<ReferenceDevice>>,
     /// None on the reference device.
-    pub(crate) code: Option<Code>,
+    pub(crate) code: Option<Arc<Code>>,
+    /// What its constants are.
+    pub(crate) constants: ConstantSource,
     /// Operators that the host runs, one entry for each, unless [`Options::fallback`] is quiet.
     pub warnings: Vec<HostWarning>,
     /// What each stage of the compilation took.
@@ -188,9 +237,88 @@ impl Compiled {
         Ok(self.executable.call(inputs, outputs)?)
     }
 
+    /// The same program with the constants and the state of this one, in the same memory, on threads of its own: calls of the two do
+    /// not wait for each other's threads. `options` are those that it was compiled or loaded with, but for the threads.
+    ///
+    /// # Errors
+    /// [`litz_runtime::error::ConstantError::Unlike`] where the program is on a device that has memory of its own, which serves any number of threads as it is.
+    pub fn share(&self, options: &Options) -> Result<Compiled, Error> {
+        let realized = self.texts.realized.as_ref().expect("invariant: what runs has kernels and a program");
+        let (backend, code) = (backends::backend(options)?, self.code.as_deref());
+        let loaded = Loaded::new(&*backend, realized, code, options)?;
+        let Loaded { device, devices, profile, reference } = loaded;
+        let run_options = run_options(options, devices, self.constants);
+        let Realized { program, kernels, .. } = realized;
+        Ok(Compiled {
+            executable: self.executable.sharing(program, kernels, device, &run_options)?,
+            reference,
+            code: self.code.clone(),
+            constants: self.constants,
+            warnings: self.warnings.clone(),
+            timings: Vec::new(),
+            texts: Texts { realized: Some(realized.clone()), ..Texts::default() },
+            profile,
+        })
+    }
+
+    /// The wrapper around its kernels.
+    pub fn program(&self) -> &Program {
+        let realized = self.texts.realized.as_ref();
+        &realized.expect("invariant: what runs has kernels and a program").program
+    }
+
+    /// What runs it.
+    pub fn executable(&self) -> &Executable {
+        &self.executable
+    }
+
+    /// The constants that calls use, in the program's order.
+    pub fn constants(&self) -> Vec<ConstantInfo<'_>> {
+        self.executable.constants()
+    }
+
+    /// A copy of what a constant holds, row by row.
+    ///
+    /// # Errors
+    /// As [`Executable::constant`].
+    pub fn constant(&self, name: &str) -> Result<Tensor, Error> {
+        Ok(self.executable.constant(name)?)
+    }
+
+    /// Packs and folds new contents of constants, those that are not given as they are at this moment, while calls go on and see nothing
+    /// of it.
+    ///
+    /// # Errors
+    /// As [`Executable::fold`].
+    pub fn fold(&self, contents: &[(&str, &Tensor)]) -> Result<Generation, Error> {
+        Ok(self.executable.fold(contents)?)
+    }
+
+    /// Gives calls that begin from here on these constants, all at once, and returns those before.
+    ///
+    /// # Errors
+    /// As [`Executable::swap`].
+    pub fn swap(&self, generation: Generation) -> Result<Generation, Error> {
+        Ok(self.executable.swap(generation)?)
+    }
+
+    /// Folds new contents of constants and swaps them in: each call sees all of them or none.
+    ///
+    /// ```no_run
+    /// # fn update(compiled: &litz::Compiled, weight: &litz::Tensor, bias: &litz::Tensor) -> Result<(), litz::Error> {
+    /// compiled.update(&[("fc.weight", weight), ("fc.bias", bias)])
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Executable::update`].
+    pub fn update(&self, contents: &[(&str, &Tensor)]) -> Result<(), Error> {
+        Ok(self.executable.update(contents)?)
+    }
+
     /// Names of what a call takes, and of what it returns; none on the reference device.
     pub fn names(&self) -> Option<(&[String], &[String])> {
-        self.code.as_ref().map(Code::names)
+        self.code.as_ref().map(|code| code.names())
     }
 
     /// What calls have done so far: how many there were, for how many sets of sizes, and what memory they took.

@@ -9,6 +9,7 @@ use litz_codegen::Realized;
 use litz_import::ImportError;
 use litz_runtime::artifact::{self, Artifact};
 use litz_runtime::cache::{CacheKey, ObjectCache};
+use litz_runtime::program::ConstantSource;
 use litz_runtime::{GuardPages, Limits};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -51,7 +52,7 @@ impl<'a> Kept<'a> {
 
     /// Keeps what a compilation gave. A full or read-only disk costs the next start its time, nothing else.
     pub fn put(&self, realized: &Realized, code: &Code) {
-        let _ = self.cache.put(&self.key, &artifact::to_bytes(&code.parts(realized)));
+        let _ = self.cache.put(&self.key, &artifact::to_bytes(&code.parts(realized, ConstantSource::Model)));
     }
 
     /// What [`Kept::put_note`] kept under a name.

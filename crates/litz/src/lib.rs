@@ -60,7 +60,7 @@ pub use litz_ir::target::{self, Target};
 pub use litz_listing::{Form, listing};
 pub use litz_runtime::device::RawStream;
 pub use litz_runtime::host::{Host, HostArg, HostError, HostResult};
-pub use litz_runtime::program::{Statistics, Value};
+pub use litz_runtime::program::{ConstantInfo, Generation, Statistics, Value};
 pub use litz_runtime::tensor::Input;
 pub use litz_runtime::{GuardPages, Limits, Tensor, TensorView, TensorViewMut};
 pub use model::{Model, has_operator};

@@ -8,7 +8,7 @@ use litz_runtime::RunError;
 use litz_runtime::artifact::{Artifact, Parts, write};
 use litz_runtime::device::Device;
 use litz_runtime::pool::ThreadPool;
-use litz_runtime::program::Executable;
+use litz_runtime::program::{ConstantSource, Executable};
 use litz_runtime::reference::ReferenceDevice;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -117,6 +117,7 @@ fn saved_programs_check_too() {
         objects: &objects,
         inputs: &["x".to_owned()],
         outputs: &["next".to_owned()],
+        constants: ConstantSource::Folded,
     };
     let folder = tempfile::tempdir().expect("writable");
     let path = folder.path().join("guarded.litzc");

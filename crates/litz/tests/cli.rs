@@ -137,3 +137,21 @@ fn modules_have_constants_beside_them() {
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && said.contains("compile with --device cpu"), "{said}");
 }
+
+#[test]
+fn saved_programs_keep_the_models_constants_where_that_is_asked_for() {
+    use litz_runtime::artifact::Artifact;
+    use litz_runtime::program::ConstantSource;
+    let folder = tempfile::tempdir().expect("writable");
+    for (flag, expected) in [("", ConstantSource::Folded), ("--updatable", ConstantSource::Model)] {
+        let path = folder.path().join("digits.litzc");
+        let line = format!("compile examples/digits.pt2 {flag} -o {}", path.display());
+        let output = litz(&line, Stdio::null(), Stdio::piped());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(Artifact::open(&path).expect("it was just written").constants(), expected);
+    }
+    let output = litz("compile examples/digits.pt2 --updatable", Stdio::null(), Stdio::piped());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("--updatable is for programs that are saved: -o FILE.litzc"), "{said}");
+    assert_eq!(output.status.code(), Some(3));
+}

@@ -7,7 +7,7 @@ use litz_ir::ids::Id;
 use litz_ir::program::{Const, Program, ProgramStep, Slot};
 use litz_sym::Expr;
 
-/// A program whose load steps have been run, and the contents of its constants in order.
+/// A program as it is saved, and the contents of its constants in order.
 pub struct Frozen<'a> {
     pub program: Program,
     pub weights: Vec<&'a [u8]>,

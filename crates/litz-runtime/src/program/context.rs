@@ -1,18 +1,20 @@
 //! Enqueues the commands of a plan at the addresses of one call, and waits where the host needs what they give.
 
 mod captures;
+mod constants;
 mod memory;
 mod operands;
 mod results;
 mod watched;
 
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
 use super::function::{Function, Running};
+use super::memory::Memory;
 use super::outputs::{OutputLayout, Outputs};
 use super::plan::{self, Address, Base, Command, HostOperand, LaunchPlan, Plan, Shape};
 use super::prepared::{Prepared, SizeFacts};
@@ -48,6 +50,10 @@ pub(super) struct Context {
     params: usize,
     constants: usize,
     outputs_from: usize,
+    /// The generation of constants whose addresses are among the bases.
+    bound: Weak<Memory>,
+    /// The same, as long as work that uses it may be enqueued and nobody waits.
+    held: Option<Arc<Memory>>,
     /// Arguments of the launch in progress.
     args: Vec<*mut u8>,
     arenas: Arenas,
@@ -148,18 +154,16 @@ impl Deadline {
 unsafe impl Send for Context {}
 
 impl Context {
-    /// One for a program whose constants, and what load steps keep, begin at these addresses.
+    /// One for a program with so many constants, and pieces of memory that load steps keep.
     pub(super) fn new(
         devices: &Devices,
-        (addresses, constants): (&[*mut u8], usize),
+        (constants, kept): (usize, usize),
         prepared: &Prepared,
     ) -> Result<Context, RunError> {
         let (params, outputs) = (prepared.params.len(), prepared.outputs.len());
         let pages = prepared.guard_pages;
-        let mut bases = vec![std::ptr::null_mut(); params];
-        bases.extend_from_slice(addresses);
-        let outputs_from = bases.len();
-        bases.resize(outputs_from + outputs, std::ptr::null_mut());
+        let outputs_from = params + constants + kept;
+        let bases = vec![std::ptr::null_mut(); outputs_from + outputs];
         let scratch = prepared.queues.iter().map(|_| Scratch::Shared(Buffer::default()));
         Ok(Context {
             queues: Queues::new(devices, &prepared.queues)?,
@@ -171,6 +175,8 @@ impl Context {
             params,
             constants,
             outputs_from,
+            bound: Weak::new(),
+            held: None,
             args: Vec::new(),
             arenas: Arenas::default(),
             children: Vec::new(),
@@ -542,7 +548,7 @@ impl Context {
         match self.children[at].take() {
             Some(child) => Ok(child),
             None => {
-                let mut child = Box::new(Context::new(&self.queues.devices, (&[], 0), prepared)?);
+                let mut child = Box::new(Context::new(&self.queues.devices, (0, 0), prepared)?);
                 child.outside = AddressSpace::Device;
                 Ok(child)
             }

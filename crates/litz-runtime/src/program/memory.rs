@@ -1,33 +1,55 @@
-//! Holds what lives as long as an executable: constants, and what load steps keep, where launches can use it.
+//! Holds a generation of constants, and what load steps keep of it, where launches can use it.
 
 use std::borrow::Cow;
-use std::cell::UnsafeCell;
+use std::sync::Arc;
 
 use super::queues::Devices;
 use crate::arena::{ALIGNMENT, AlignedBuf, GuardPages, OutOfMemory};
 use crate::cache::{CacheKey, FileMemory, ObjectCache, Unfinished};
-use crate::device::{AddressSpace, Buffer, Copy};
+use crate::device::{AddressSpace, Buffer, Copy, Device};
 use crate::error::RunError;
 use crate::weights::ConstMemory;
 
-/// Memory that lives as long as the executable.
+/// One generation of constants, and of what load steps made of them.
 pub(super) struct Memory {
     /// Where constants begin, then what load steps keep. Written by load steps, later only by calls that hold the
     /// lock on state.
     addresses: Vec<*mut u8>,
-    constants: usize,
-    /// Slot and bytes of what load steps keep.
-    kept_slots: Vec<(usize, usize)>,
-    /// Owns what the addresses point to.
-    owned: UnsafeCell<Owned>,
+    /// What another generation did not give other contents, both have.
+    constants: Vec<Arc<Constant>>,
+    kept: Kept,
 }
 
-/// What constants and load steps have of the host's memory or of a device's.
-enum Owned {
-    Host(Vec<ConstMemory>, Kept),
-    /// With the device of each.
-    Device(Vec<Buffer>, Vec<usize>),
+/// The memory of one constant: the host's or a device's.
+pub(super) struct Constant {
+    start: *mut u8,
+    bytes: usize,
+    _owner: Box<dyn Send + Sync>,
 }
+
+impl Constant {
+    /// Size in bytes.
+    pub(super) fn len(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl From<ConstMemory> for Constant {
+    fn from(mut memory: ConstMemory) -> Constant {
+        Constant { start: memory.as_mut_ptr(), bytes: memory.len(), _owner: Box::new(memory) }
+    }
+}
+
+impl From<Buffer> for Constant {
+    fn from(buffer: Buffer) -> Constant {
+        Constant { start: buffer.as_ptr(), bytes: buffer.len(), _owner: Box::new(buffer) }
+    }
+}
+
+// SAFETY: the owner is only kept alive; access goes through the address, under the rule of [`Memory::addresses`].
+unsafe impl Send for Constant {}
+// SAFETY: as above.
+unsafe impl Sync for Constant {}
 
 /// The memory that load steps keep: one piece, so that all of it lies in huge pages.
 enum Kept {
@@ -38,6 +60,8 @@ enum Kept {
     File(FileMemory),
     /// One piece for each slot, with pages next to it that cannot be accessed.
     Apart(Vec<AlignedBuf>),
+    /// One piece for each slot, each on its device.
+    Devices(Vec<Buffer>),
 }
 
 impl Kept {
@@ -64,6 +88,7 @@ impl Kept {
             Kept::Own(buffer) => buffer.as_mut_ptr(),
             Kept::Unfinished(memory, _) | Kept::File(memory) => memory.start(),
             Kept::Apart(buffers) => return buffers.iter_mut().map(AlignedBuf::as_mut_ptr).collect(),
+            Kept::Devices(buffers) => return buffers.iter().map(Buffer::as_ptr).collect(),
         };
         offsets.iter().map(|&offset| start.wrapping_add(offset)).collect()
     }
@@ -75,117 +100,131 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Where constants begin, then what load steps keep, and how many are constants.
-    pub(super) fn bases(&self) -> (&[*mut u8], usize) {
-        (&self.addresses, self.constants)
+    /// Where constants begin, then what load steps keep.
+    pub(super) fn addresses(&self) -> &[*mut u8] {
+        &self.addresses
+    }
+
+    /// The memory of the constant at a position.
+    pub(super) fn constant(&self, at: usize) -> &Arc<Constant> {
+        &self.constants[at]
     }
 
     /// Makes room for what load steps keep, given as slots and bytes, or finds it in the cache.
     pub(super) fn new(
-        mut constants: Vec<ConstMemory>,
-        kept_slots: Vec<(usize, usize)>,
+        constants: Vec<Arc<Constant>>,
+        kept_slots: &[(usize, usize)],
         kept_as: Option<(&ObjectCache, &CacheKey)>,
         pages: GuardPages,
     ) -> Result<Memory, OutOfMemory> {
         let mut total = 0usize;
         let mut offsets = Vec::with_capacity(kept_slots.len());
-        for &(_, bytes) in &kept_slots {
+        for &(_, bytes) in kept_slots {
             offsets.push(total);
             let end = bytes.checked_next_multiple_of(ALIGNMENT).and_then(|bytes| total.checked_add(bytes));
             total = end.ok_or(OutOfMemory { bytes })?;
         }
-        let mut kept = match pages {
+        let kept = match pages {
             GuardPages::Off => Kept::new(total, kept_as)?,
-            GuardPages::AtEnds | GuardPages::AtStarts => Kept::apart(&kept_slots, pages)?,
+            GuardPages::AtEnds | GuardPages::AtStarts => Kept::apart(kept_slots, pages)?,
         };
-        let first = constants.iter_mut().map(ConstMemory::as_mut_ptr);
-        let addresses = first.chain(kept.addresses(&offsets)).collect();
-        let count = constants.len();
-        let owned = UnsafeCell::new(Owned::Host(constants, kept));
-        Ok(Memory { addresses, constants: count, kept_slots, owned })
+        Ok(Memory::of(constants, kept, &offsets))
     }
 
-    /// As [`Memory::new`], in the memory of devices, where constants are copied to: `places` has the device of each constant and then of
-    /// what load steps keep. That is zero at first, as in the host's memory: what they leave of it goes to artifacts.
-    pub(super) fn on_device(
-        mut constants: Vec<ConstMemory>,
-        kept_slots: Vec<(usize, usize)>,
+    /// As [`Memory::new`], in the memory of devices, where constants were brought by [`on_devices`]: `places` has the device of each constant and
+    /// then of what load steps keep. That is zero at first, as in the host's memory: what they leave of it goes to artifacts.
+    pub(super) fn on_devices(
+        constants: Vec<Arc<Constant>>,
+        kept_slots: &[(usize, usize)],
         devices: &Devices,
         places: &[usize],
     ) -> Result<Memory, RunError> {
         let most = kept_slots.iter().map(|&(_, bytes)| bytes).max();
-        let mut zeros = AlignedBuf::new(most.unwrap_or(0))?;
-        let given = constants.iter_mut().map(|constant| (constant.as_mut_ptr(), constant.len()));
-        let kept = kept_slots.iter().map(|&(_, bytes)| (zeros.as_mut_ptr(), bytes));
-        let mut buffers = Vec::new();
-        let mut streams = devices.iter().map(|device| device.stream()).collect::<Result<Vec<_>, _>>()?;
-        for ((start, bytes), &place) in given.chain(kept).zip(places) {
-            let buffer = Buffer::new(&*devices[place], bytes)?;
-            let space = devices[place].memory().map_or(AddressSpace::Host, |_| AddressSpace::Device);
-            let (from, to) = ((AddressSpace::Host, start.cast_const()), (space, buffer.as_ptr()));
-            // SAFETY: both are as large as this, and live until the stream is done; an error drops the streams first.
-            unsafe { streams[place].copy(Copy { from, to, bytes }) };
-            buffers.push(buffer);
-        }
-        streams.iter_mut().try_for_each(|stream| stream.wait())?;
-        let addresses = buffers.iter().map(Buffer::as_ptr).collect();
-        let owned = UnsafeCell::new(Owned::Device(buffers, places.to_vec()));
-        Ok(Memory { addresses, constants: constants.len(), kept_slots, owned })
+        let zeros = AlignedBuf::new(most.unwrap_or(0))?;
+        let kept = kept_slots.iter().zip(&places[constants.len()..]);
+        let kept = kept.map(|(&(_, bytes), &place)| (&zeros.as_slice()[..bytes], place));
+        let kept = Kept::Devices(uploaded(kept, devices)?);
+        Ok(Memory::of(constants, kept, &[]))
+    }
+
+    fn of(constants: Vec<Arc<Constant>>, mut kept: Kept, offsets: &[usize]) -> Memory {
+        let first = constants.iter().map(|constant| constant.start);
+        let addresses = first.chain(kept.addresses(offsets)).collect();
+        Memory { addresses, constants, kept }
     }
 
     /// Whether load steps have to run.
-    pub(super) fn is_empty(&mut self) -> bool {
-        !matches!(self.owned.get_mut(), Owned::Host(_, Kept::File(_)))
+    pub(super) fn is_empty(&self) -> bool {
+        !matches!(self.kept, Kept::File(_))
     }
 
     /// Keeps what load steps have computed for the next process, where that was asked for. Where it fails, nothing but
     /// the next start's time is lost.
     pub(super) fn keep(&mut self) {
-        let Owned::Host(_, kept) = self.owned.get_mut() else { return };
-        *kept = match std::mem::replace(kept, Kept::Own(AlignedBuf::default())) {
+        self.kept = match std::mem::replace(&mut self.kept, Kept::Own(AlignedBuf::default())) {
             Kept::Unfinished(mut memory, unfinished) => {
                 let _ = unfinished.finish(&mut memory);
                 Kept::File(memory)
             }
-            kept @ (Kept::Own(_) | Kept::File(_) | Kept::Apart(_)) => kept,
+            kept @ (Kept::Own(_) | Kept::File(_) | Kept::Apart(_) | Kept::Devices(_)) => kept,
         };
     }
 
-    /// Slot and bytes of what load steps keep.
-    pub(super) fn kept_slots(&self) -> &[(usize, usize)] {
-        &self.kept_slots
-    }
-
-    /// What constants hold, then what load steps keep.
+    /// The contents of a piece, a constant or what load steps keep, of so many bytes. `device` is that of a generation which is on devices.
     ///
     /// # Safety
-    /// Nobody writes any of it as long as the slices live.
-    pub(super) unsafe fn contents(&self, devices: &Devices) -> Result<Vec<Cow<'_, [u8]>>, RunError> {
-        // SAFETY: after `new` nobody changes the list itself.
-        match unsafe { &*self.owned.get() } {
-            Owned::Host(constants, _) => {
-                let kept = self.kept_slots.iter().map(|&(_, bytes)| bytes);
-                let lengths = constants.iter().map(ConstMemory::len).chain(kept);
-                let slice = |(&start, len): (&*mut u8, usize)| {
-                    // SAFETY: owned memory begins there and is as long as this; not written by the contract.
-                    Cow::Borrowed(unsafe { std::slice::from_raw_parts(start, len) })
-                };
-                Ok(self.addresses.iter().zip(lengths).map(slice).collect())
-            }
-            Owned::Device(buffers, places) => {
-                let mut contents: Vec<_> = buffers.iter().map(|buffer| vec![0; buffer.len()]).collect();
-                let mut streams =
-                    devices.iter().map(|device| device.stream()).collect::<Result<Vec<_>, _>>()?;
-                for ((buffer, bytes), &place) in buffers.iter().zip(&mut contents).zip(places) {
-                    let space = devices[place].memory().map_or(AddressSpace::Host, |_| AddressSpace::Device);
-                    let (from, to) =
-                        ((space, buffer.as_ptr().cast_const()), (AddressSpace::Host, bytes.as_mut_ptr()));
-                    // SAFETY: both are as large as the buffer, and live until the stream is done.
-                    unsafe { streams[place].copy(Copy { from, to, bytes: buffer.len() }) };
-                }
-                streams.iter_mut().try_for_each(|stream| stream.wait())?;
-                Ok(contents.into_iter().map(Cow::Owned).collect())
-            }
-        }
+    /// The piece is as large as this, and nobody writes it as long as the slice lives.
+    pub(super) unsafe fn read(
+        &self,
+        at: usize,
+        bytes: usize,
+        device: Option<&dyn Device>,
+    ) -> Result<Cow<'_, [u8]>, RunError> {
+        let start = self.addresses[at].cast_const();
+        let Some(device) = device else {
+            // SAFETY: owned memory begins there and is as long as this; not written by the contract.
+            return Ok(Cow::Borrowed(unsafe { std::slice::from_raw_parts(start, bytes) }));
+        };
+        let mut copy = vec![0; bytes];
+        let mut stream = device.stream()?;
+        let (from, to) = ((space(device), start), (AddressSpace::Host, copy.as_mut_ptr()));
+        // SAFETY: both are as large as this, and live until the stream is done.
+        unsafe { stream.copy(Copy { from, to, bytes }) };
+        stream.wait()?;
+        Ok(Cow::Owned(copy))
     }
+}
+
+/// Brings constants to the memory of their devices.
+pub(super) fn on_devices(
+    constants: &[ConstMemory],
+    devices: &Devices,
+    places: &[usize],
+) -> Result<Vec<Constant>, RunError> {
+    let bytes = constants.iter().map(ConstMemory::as_slice);
+    let buffers = uploaded(bytes.zip(places.iter().copied()), devices)?;
+    Ok(buffers.into_iter().map(Constant::from).collect())
+}
+
+/// Copies of bytes, each on its device.
+fn uploaded<'a>(
+    pieces: impl Iterator<Item = (&'a [u8], usize)>,
+    devices: &Devices,
+) -> Result<Vec<Buffer>, RunError> {
+    let mut buffers = Vec::new();
+    let mut streams = devices.iter().map(|device| device.stream()).collect::<Result<Vec<_>, _>>()?;
+    for (bytes, place) in pieces {
+        let device = &*devices[place];
+        let buffer = Buffer::new(device, bytes.len())?;
+        let (from, to) = ((AddressSpace::Host, bytes.as_ptr()), (space(device), buffer.as_ptr()));
+        // SAFETY: both are as large as this, and live until the stream is done; an error drops the streams first.
+        unsafe { streams[place].copy(Copy { from, to, bytes: bytes.len() }) };
+        buffers.push(buffer);
+    }
+    streams.iter_mut().try_for_each(|stream| stream.wait())?;
+    Ok(buffers)
+}
+
+fn space(device: &dyn Device) -> AddressSpace {
+    device.memory().map_or(AddressSpace::Host, |_| AddressSpace::Device)
 }

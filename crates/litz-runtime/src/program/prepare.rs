@@ -199,7 +199,7 @@ pub(super) fn number_launches(prepared: &mut Prepared, mut next: usize) -> usize
 }
 
 /// The slots that steps write.
-fn written(steps: &[PreparedStep], kernels: &[KernelFacts]) -> Vec<usize> {
+pub(super) fn written(steps: &[PreparedStep], kernels: &[KernelFacts]) -> Vec<usize> {
     let mut written = Vec::new();
     for step in steps {
         match step {
@@ -246,7 +246,7 @@ fn allocated(steps: &[PreparedStep]) -> HashSet<usize> {
 }
 
 /// A slot and those it lies in. A base has its memory before the views in it, so that this ends.
-fn bases(slots: &[Slot], slot: usize) -> impl Iterator<Item = usize> {
+pub(super) fn bases(slots: &[Slot], slot: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(slot), |&slot| match slots[slot].origin {
         Origin::View { base, .. } => Some(base),
         Origin::Param(_) | Origin::Const(_) | Origin::Alloc | Origin::None => None,

@@ -357,5 +357,6 @@ fn slug(error: &RunError) -> &'static str {
         RunError::OutOfMemory(_) => "out-of-memory",
         RunError::Bug { .. } | RunError::NoRoom { .. } => "bug",
         RunError::Memory { .. } => "memory",
+        RunError::Constants(_) => "constants",
     }
 }

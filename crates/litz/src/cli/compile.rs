@@ -35,6 +35,10 @@ pub struct Args {
     /// Write here [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Keep the model's own constants in the .litzc file, so that programs that load it can give them new contents; they are
+    /// packed and folded at each start
+    #[arg(long)]
+    updatable: bool,
     #[command(flatten)]
     common: Compiling,
 }
@@ -132,8 +136,15 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     {
         let compiled = load::compile(&load::open(&args.file, &args.which)?, &options)?;
         args.common.print_timings(&compiled.timings);
-        compiled.save(path)?;
+        if args.updatable {
+            compiled.save_updatable(path)?
+        } else {
+            compiled.save(path)?
+        }
         return Ok(Exit::Ok);
+    }
+    if args.updatable {
+        return Err(Failure::invalid("--updatable is for programs that are saved: -o FILE.litzc"));
     }
     let bytes = {
         let progress = Progress::start();

@@ -90,30 +90,7 @@ impl From<Error> for Failure {
 
 /// A file of PyTorch's that is not read yet is unsupported; a damaged one is invalid.
 fn import_exit(error: &ImportError) -> Exit {
-    match error {
-        ImportError::Compressed { .. }
-        | ImportError::OldFormat { .. }
-        | ImportError::Format { .. }
-        | ImportError::SchemaVersion { .. }
-        | ImportError::UnsupportedExpression { .. }
-        | ImportError::Guard { .. }
-        | ImportError::Pickled { .. }
-        | ImportError::UnsupportedType { .. }
-        | ImportError::UnknownOps { .. } => Exit::Unsupported,
-        ImportError::Zip { .. }
-        | ImportError::DuplicateEntry
-        | ImportError::NoModel
-        | ImportError::SeveralModels { .. }
-        | ImportError::UnknownModel { .. }
-        | ImportError::MissingEntry { .. }
-        | ImportError::Checksum { .. }
-        | ImportError::NotUtf8 { .. }
-        | ImportError::Json { .. }
-        | ImportError::Expression { .. }
-        | ImportError::Pytree { .. }
-        | ImportError::Weight { .. }
-        | ImportError::Program { .. } => Exit::Invalid,
-    }
+    if error.is_unsupported() { Exit::Unsupported } else { Exit::Invalid }
 }
 
 /// Inputs that do not fit are the caller's move, all else is ours.
@@ -128,7 +105,7 @@ fn run_exit(error: &RunError) -> Exit {
         | RunError::AssertionFailed { .. }
         | RunError::Limit(_)
         | RunError::BadIndex { .. } => Exit::Invalid,
-        RunError::MissingHost { .. } => Exit::Unsupported,
+        RunError::MissingHost { .. } | RunError::Constants(_) => Exit::Unsupported,
         RunError::StateLost
         | RunError::MissingWeight { .. }
         | RunError::WrongWeight { .. }

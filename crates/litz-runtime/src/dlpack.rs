@@ -1,4 +1,4 @@
-//! Declares the structs of DLPack 1, by which array libraries hand tensors to each other, and reads element types of it.
+//! Declares the structs of DLPack, by which array libraries hand tensors to each other, and reads element types of it.
 //!
 //! The layouts are those of `dlpack.h`, version 1.3.
 
@@ -10,7 +10,9 @@ use litz_ir::Dtype;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Version {
+    /// Structs of another one differ.
     pub major: u32,
+    /// Element types and devices are added with it.
     pub minor: u32,
 }
 
@@ -18,7 +20,9 @@ pub struct Version {
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Device {
+    /// 1 for the host, 2 for NVIDIA GPUs.
     pub kind: i32,
+    /// Which of them.
     pub index: i32,
 }
 
@@ -32,8 +36,11 @@ pub const CUDA: i32 = 2;
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DataType {
+    /// Family.
     pub code: u8,
+    /// Bits of an element.
     pub bits: u8,
+    /// Elements of a vector; 1.
     pub lanes: u16,
 }
 
@@ -41,31 +48,45 @@ pub struct DataType {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct DLTensor {
+    /// Its memory.
     pub data: *mut c_void,
+    /// Where that is.
     pub device: Device,
+    /// Number of dimensions.
     pub rank: i32,
+    /// Element type.
     pub dtype: DataType,
+    /// Extent of each dimension.
     pub shape: *mut i64,
     /// In elements; before version 1.2 null for row-major tensors.
     pub strides: *mut i64,
+    /// Bytes from `data` to the first element.
     pub byte_offset: u64,
 }
 
 /// A tensor that lives until its deleter is called.
 #[repr(C)]
 pub struct Managed {
+    /// The tensor.
     pub tensor: DLTensor,
+    /// What the deleter needs.
     pub context: *mut c_void,
+    /// Ends the tensor, and frees this struct.
     pub deleter: Option<unsafe extern "C" fn(*mut Managed)>,
 }
 
 /// The same, with a version and flags.
 #[repr(C)]
 pub struct ManagedVersioned {
+    /// Of this struct.
     pub version: Version,
+    /// What the deleter needs.
     pub context: *mut c_void,
+    /// Ends the tensor, and frees this struct.
     pub deleter: Option<unsafe extern "C" fn(*mut ManagedVersioned)>,
+    /// [`READ_ONLY`] among others.
     pub flags: u64,
+    /// The tensor.
     pub tensor: DLTensor,
 }
 
@@ -75,15 +96,20 @@ pub const READ_ONLY: u64 = 1;
 /// The head of a table of functions that a library's tensor type provides as `__dlpack_c_exchange_api__`.
 #[repr(C)]
 pub struct ExchangeHeader {
+    /// Of the table.
     pub version: Version,
+    /// The table of an earlier version.
     pub previous: *mut ExchangeHeader,
 }
 
 /// Functions that exchange Python's tensors and structs without going through Python. All of them return 0, or -1 with an exception set.
 #[repr(C)]
 pub struct ExchangeApi {
+    /// Its version.
     pub header: ExchangeHeader,
+    /// Makes a tensor.
     pub allocate: *const c_void,
+    /// Makes a struct that lives as long as it is wanted.
     pub managed_of_object: *const c_void,
     /// Makes a tensor of the library of a struct, which it takes over.
     pub object_of_managed: Option<unsafe extern "C" fn(*mut ManagedVersioned, *mut *mut c_void) -> i32>,
