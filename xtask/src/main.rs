@@ -1,5 +1,6 @@
 //! Runs `cargo xtask TASK`: the commands, checks and measurements of the project.
 
+mod aarch64;
 mod bar;
 mod bars;
 mod bench;
@@ -51,6 +52,8 @@ enum Task {
     Venv,
     /// Export models with PyTorch and check Litz's numbers on each
     Corpus(corpus::Args),
+    /// Run file tests and exported models as programs of C for AArch64, under QEMU
+    Aarch64(aarch64::Args),
     /// Compile every exported model for many targets, everything verified
     Targets(targets::Args),
     /// Call models many times and compare the bits of their results
@@ -100,6 +103,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Bless(args) => bless::run(&args)?,
         Task::Venv => venv::run()?,
         Task::Corpus(args) => return corpus::run(&args),
+        Task::Aarch64(args) => return aarch64::run(&args),
         Task::Targets(args) => return targets::run(&args),
         Task::Bits(args) => return bits::run(&args),
         Task::Hostile(args) => return hostile::run(&args),

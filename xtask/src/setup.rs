@@ -9,16 +9,34 @@ use crate::command::{self, command, output};
 const PACKAGES: [&str; 6] =
     ["llvm-22-dev", "libpolly-22-dev", "libzstd-dev", "zlib1g-dev", "libxml2-dev", "g++"];
 
-/// Installs what is missing; does nothing, and needs no privileges, where all is there.
+/// Installs what is missing of what builds need; does nothing, and needs no privileges, where all is there.
 pub fn run() -> anyhow::Result<()> {
-    let missing = missing_packages();
+    let has_llvm = output(command("llvm-config-22").arg("--version")).is_ok();
+    // Without dpkg nobody knows of archives.
+    if has_llvm && !has_dpkg() {
+        return Ok(());
+    }
+    install(&PACKAGES).context("building takes LLVM 22 with its static libraries and Polly")?;
+    if output(command("llvm-config-22").arg("--version")).is_err() {
+        bail!("`llvm-config-22` is not on the PATH although llvm-22-dev is installed");
+    }
+    Ok(())
+}
+
+/// Installs those of some Debian packages that are missing.
+///
+/// # Errors
+/// Where there is no apt, or it does not provide them.
+pub fn install(packages: &[&str]) -> anyhow::Result<()> {
+    let missing: Vec<&str> =
+        packages.iter().copied().filter(|package| !has_dpkg() || !is_installed(package)).collect();
     if missing.is_empty() {
         return Ok(());
     }
     if output(command("apt-get").arg("--version")).is_err() {
         bail!(
-            "LLVM 22 is missing and this is not a Debian system: install LLVM 22 with its static libraries and Polly, \
-             so that `llvm-config-22` is on the PATH"
+            "packages are missing and this is not a Debian system: install what Debian calls {}",
+            missing.join(", ")
         );
     }
     let prefix = privileges(&missing)?;
@@ -27,28 +45,16 @@ pub fn run() -> anyhow::Result<()> {
         command::run(command(words[0]).args(&words[1..]).env("DEBIAN_FRONTEND", "noninteractive"))
     };
     apt(&["update"])?;
-    apt(&[["install", "-y", "--no-install-recommends"].as_slice(), &missing].concat()).with_context(
-        || {
-            format!(
-                "cannot install {}: the release's apt sources must provide LLVM 22, as Debian 12's do",
-                missing.join(" ")
-            )
-        },
-    )?;
-    if output(command("llvm-config-22").arg("--version")).is_err() {
-        bail!("`llvm-config-22` is not on the PATH although llvm-22-dev is installed");
-    }
-    Ok(())
+    apt(&[["install", "-y", "--no-install-recommends"].as_slice(), &missing].concat()).with_context(|| {
+        format!(
+            "cannot install {}: the release's apt sources must provide them, as Debian 12's do",
+            missing.join(" ")
+        )
+    })
 }
 
-/// The packages that dpkg does not know as installed. Without dpkg, all of them or, where LLVM 22 is there, none.
-fn missing_packages() -> Vec<&'static str> {
-    let has_llvm = output(command("llvm-config-22").arg("--version")).is_ok();
-    let has_dpkg = output(command("dpkg-query").arg("--version")).is_ok();
-    if !has_dpkg {
-        return if has_llvm { Vec::new() } else { PACKAGES.to_vec() };
-    }
-    PACKAGES.into_iter().filter(|package| !is_installed(package)).collect()
+fn has_dpkg() -> bool {
+    output(command("dpkg-query").arg("--version")).is_ok()
 }
 
 fn is_installed(package: &str) -> bool {

@@ -6,7 +6,7 @@ use litz_ir::Dtype;
 
 use crate::arena::{ALIGNMENT, AlignedBuf, GuardPages};
 use crate::error::RunError;
-use crate::tensor::{Tensor, copy_strided, has_layout, span_bytes};
+use crate::tensor::{Tensor, TensorError, copy_strided, has_layout, span_bytes};
 
 /// Where the constants of a program come from. Tensors may lie in a mapped file (see [`Tensor::from_shared`]), which
 /// stays mapped as long as anything uses them.
@@ -23,6 +23,21 @@ impl Weights for HashMap<String, Tensor> {
     fn get(&self, name: &str) -> Option<Tensor> {
         HashMap::get(self, name).cloned()
     }
+}
+
+/// The tensor with these strides: itself where it has them, else a copy.
+///
+/// # Errors
+/// Strides that tensors of these sizes cannot have; out of memory.
+pub fn in_layout(tensor: &Tensor, strides: &[usize]) -> Result<Tensor, TensorError> {
+    if has_layout(tensor.sizes(), tensor.strides(), strides) {
+        return Ok(tensor.clone());
+    }
+    let mut copy = Tensor::zeros(tensor.dtype(), tensor.sizes(), strides)?;
+    let bytes = copy.bytes_mut().expect("invariant: nothing shares a fresh tensor");
+    let from = (tensor.bytes(), tensor.strides());
+    copy_strided(tensor.dtype().size(), tensor.sizes(), from, (bytes, strides));
+    Ok(copy)
 }
 
 /// The memory of a constant.

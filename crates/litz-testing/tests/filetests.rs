@@ -6,23 +6,19 @@
 
 #[path = "filetests/counts.rs"]
 mod counts;
-#[path = "filetests/file.rs"]
-mod file;
-#[path = "filetests/numbers.rs"]
-mod numbers;
 #[path = "filetests/removed.rs"]
 mod removed;
 #[path = "filetests/run.rs"]
 mod run;
-#[path = "filetests/settings.rs"]
-mod settings;
 #[path = "filetests/stages.rs"]
 mod stages;
 
-use file::TestFile;
 use libtest_mimic::{Arguments, Failed, Trial};
+use litz_testing::filetest::{file, settings};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+use file::TestFile;
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();

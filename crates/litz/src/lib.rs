@@ -11,6 +11,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod ahead;
 mod artifact;
 mod backends;
 pub mod check;

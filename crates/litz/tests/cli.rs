@@ -84,6 +84,32 @@ fn the_text_of_a_graph_can_be_timed() {
 }
 
 #[test]
+fn programs_of_c_are_folders() {
+    let run = |rest: &str| {
+        let output = litz(&format!("compile {rest}"), Stdio::piped(), Stdio::piped());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), said)
+    };
+    let (code, said) = run("examples/digits.pt2 --to c");
+    assert_eq!((code, said.trim()), (Some(3), "error: a program in C needs a folder to go to: -o DIR"));
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("programs-of-c");
+    let _ = std::fs::remove_dir_all(&folder);
+    let to = format!("--to c -o {}", folder.display());
+    let (code, said) = run(&format!("examples/digits.pt2 --target cpu(isa=neon,threads=4) {to}"));
+    assert_eq!(code, Some(0), "{said}");
+    let makefile = std::fs::read_to_string(folder.join("Makefile")).expect("there is a makefile");
+    assert!(makefile.contains("CC = aarch64-linux-gnu-gcc") || cfg!(target_arch = "aarch64"), "{makefile}");
+    for name in ["digits.c", "digits.h", "digits.weights", "digits_0.o", "litz.h", "litz_threads.c"] {
+        assert!(folder.join(name).is_file(), "{name}");
+    }
+    let (code, said) = run(&format!("examples/digits.pt2 --target gpu(isa=sm90,units=132) {to}"));
+    assert!(code == Some(2) && said.contains("C is for programs of a CPU"), "{said}");
+    // The text of a graph has no weights.
+    let (code, said) = run(&format!("filetests/run/in_place/state.litz {to}"));
+    assert!(code == Some(3) && said.contains("compile the model's file"), "{code:?} {said}");
+}
+
+#[test]
 fn counts_say_what_kernels_of_a_gpu_take() {
     let on = |rest: &str| {
         litz(&format!("run examples/digits.pt2 --counts {rest}"), Stdio::piped(), Stdio::piped())

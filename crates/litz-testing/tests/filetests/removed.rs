@@ -1,7 +1,7 @@
 //! Removes each act by which threads of a GPU's kernel wait for each other or for copies, one at a time: nothing that is missing goes unnoticed.
 
 use crate::file::TestFile;
-use crate::run::{Call, call_all, compiled, data, orders, seeded};
+use crate::run::{call_all, compiled, orders, seeded};
 use crate::settings::Settings;
 use crate::stages::{given_schedule, prepared_loops, realized_for};
 use litz::Options;
@@ -10,6 +10,7 @@ use litz_ir::kernel::{Act, Kernel, KernelLoopKind, Loop, Stmt, Sync, visit};
 use litz_ir::verify;
 use litz_runtime::program::RunOptions;
 use litz_sym::Expr;
+use litz_testing::filetest::{Call, data};
 
 /// Tries the kernels of the schedule for a GPU that the scheduler makes, and of one that is given, without each of these acts.
 pub fn removed(file: &TestFile) -> Result<(), String> {

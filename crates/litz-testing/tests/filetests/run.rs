@@ -2,31 +2,23 @@
 
 use crate::counts;
 use crate::file::TestFile;
-use crate::numbers;
 use crate::settings::Settings;
 use crate::stages::{given_schedule, parse, prepared_loops, realized, realized_for};
 use litz::pipeline::{compile, compile_loops};
 use litz::{Backend, Device, Options, Runner, Stage, Tensor, Text, Value, Verify};
 use litz_codegen::Realized;
 use litz_cpu::CpuBackend;
-use litz_ir::Scalar;
 use litz_ir::kernel::{Act, Kernel, MemorySpace, Stmt, Sync, visit};
 use litz_ir::target::{Cpu, Isa, Target};
 use litz_llvm::Processor;
+use litz_runtime::GuardPages;
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::{Executable, RunOptions};
 use litz_runtime::reference::{DistantDevice, ReferenceDevice, ReferenceOptions};
-use litz_runtime::{GuardPages, RunError};
+use litz_testing::filetest::{Call, data, same, slug};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// What a program is called with, and what it gives.
-#[derive(Default)]
-pub struct Call {
-    inputs: Vec<Tensor>,
-    outputs: Vec<Tensor>,
-}
 
 /// Runs every call of a file.
 pub fn run(file: &TestFile) -> Result<(), String> {
@@ -107,31 +99,6 @@ fn host(settings: &Settings) -> Result<Arc<dyn Backend>, String> {
     };
     let target = Target::Cpu(Cpu { isa: host.isa, ..*cpu });
     Ok(Arc::new(CpuBackend::new(Processor::host(), target)))
-}
-
-/// Constants by name, and calls. The input `in.0` begins a call.
-pub fn data(file: &TestFile) -> Result<(HashMap<String, Tensor>, Vec<Call>), String> {
-    let (mut weights, mut calls) = (HashMap::new(), Vec::<Call>::new());
-    for (mark, line) in &file.data {
-        let malformed =
-            || format!("expected `const \"name\"`, `in.0` or `out.0` and a tensor, found `{line}`");
-        if let Some(line) = line.strip_prefix("const \"") {
-            let (name, tensor) = line.split_once("\" ").ok_or_else(malformed)?;
-            weights.insert(name.to_owned(), numbers::parse(tensor)?);
-            continue;
-        }
-        if calls.is_empty() || line.starts_with("in.0 ") {
-            calls.push(Call::default());
-        }
-        let Some(call) = calls.last_mut() else { continue };
-        let (name, tensor) = line.split_once(' ').ok_or_else(malformed)?;
-        let (prefix, list) = if *mark == '<' { ("in", &mut call.inputs) } else { ("out", &mut call.outputs) };
-        if name != format!("{prefix}.{}", list.len()) {
-            return Err(malformed());
-        }
-        list.push(numbers::parse(tensor)?);
-    }
-    Ok((weights, calls))
 }
 
 /// Kernels and program of the first text, by all passes and the automatic schedule; every text reads back equal.
@@ -314,49 +281,4 @@ pub fn call_all(
         }
     }
     Ok(bits)
-}
-
-fn same(found: &[Value], expected: &[Tensor]) -> Result<(), String> {
-    if found.len() != expected.len() {
-        return Err(format!("expected {} outputs, found {}", expected.len(), found.len()));
-    }
-    for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
-        // A number is as good as a tensor without dimensions.
-        let number = match found {
-            Value::Scalar(Scalar::Int(value)) => Tensor::scalar(*value).ok(),
-            Value::Scalar(Scalar::Float(value)) => Tensor::scalar(*value).ok(),
-            Value::Scalar(Scalar::Bool(value)) => Tensor::scalar(*value).ok(),
-            Value::Tensor(_) | Value::Text(_) | Value::Nothing => None,
-        };
-        let found = found.tensor().or(number.as_ref());
-        let found = found.ok_or_else(|| format!("out.{i}: expected a tensor, found none"))?;
-        numbers::compare(found, expected).map_err(|e| format!("out.{i}: {e}"))?;
-    }
-    Ok(())
-}
-
-/// What the setting `fails` calls a failure.
-fn slug(error: &RunError) -> &'static str {
-    match error {
-        RunError::StateLost => "state-lost",
-        RunError::WrongCount { .. } => "wrong-count",
-        RunError::WrongDtype { .. } => "wrong-dtype",
-        RunError::WrongRank { .. } => "wrong-rank",
-        RunError::WrongSize { .. } => "wrong-size",
-        RunError::SizeOutOfRange { .. } => "size-out-of-range",
-        RunError::CheckFailed { .. } => "check-failed",
-        RunError::AssertionFailed { .. } => "assertion-failed",
-        RunError::BadIndex { .. } => "bad-index",
-        RunError::MissingWeight { .. } => "missing-weight",
-        RunError::WrongWeight { .. } => "wrong-weight",
-        RunError::UnknownRoutine { .. } => "unknown-routine",
-        RunError::MissingDevice { .. } => "missing-device",
-        RunError::MissingHost { .. } => "missing-host",
-        RunError::Host { .. } => "host",
-        RunError::Limit(_) => "limit",
-        RunError::OutOfMemory(_) => "out-of-memory",
-        RunError::Bug { .. } | RunError::NoRoom { .. } => "bug",
-        RunError::Memory { .. } => "memory",
-        RunError::Constants(_) => "constants",
-    }
 }

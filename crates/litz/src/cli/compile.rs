@@ -6,14 +6,17 @@ use super::load;
 use super::options::Compiling;
 use super::output;
 use clap::ValueEnum;
+use litz::ahead::{self, Names, Program, identifier};
 use litz::pipeline::{self, Texts};
 use litz::progress::Progress;
 use litz::provenance;
-use litz::{Backend, Error, Form, Options, Runner, Stage, Text, listing};
+use litz::{Backend, Error, Form, Options, Runner, Stage, Tensor, Text, listing};
 use litz_codegen::Realized;
 use litz_ir::Diag;
 use litz_ir::kernel::Kernel;
 use litz_ir::loops::Loops;
+use litz_runtime::weights::Weights;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 /// What to compile, and how far.
@@ -76,6 +79,8 @@ enum To {
     Fx,
     /// A module of Python that runs on NumPy's arrays
     Python,
+    /// C of the wrapper with all that it needs, in a folder: -o DIR
+    C,
 }
 
 impl From {
@@ -98,7 +103,7 @@ impl To {
             To::Loops => Stage::Loops,
             To::Schedule => Stage::Schedule,
             To::Kernel | To::Llvm | To::Asm | To::Object => Stage::Kernel,
-            To::Program | To::Maps | To::Fx | To::Python => Stage::Program,
+            To::Program | To::Maps | To::Fx | To::Python | To::C => Stage::Program,
         }
     }
 
@@ -115,7 +120,8 @@ impl To {
             | To::Maps
             | To::Llvm
             | To::Asm
-            | To::Object => None,
+            | To::Object
+            | To::C => None,
         }
     }
 }
@@ -125,6 +131,9 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     let to = args.to.unwrap_or(To::Program);
     if to == To::Object && args.output.is_none() {
         return Err(Failure::invalid("an object file needs a place to go: -o FILE"));
+    }
+    if to == To::C && args.output.is_none() {
+        return Err(Failure::invalid("a program in C needs a folder to go to: -o DIR"));
     }
     let options = args.common.options();
     if options.schedule.is_some() && to.stage() < Stage::Schedule {
@@ -155,6 +164,8 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
         bytes?
     };
     match &args.output {
+        // The folder is written.
+        Some(_) if to == To::C => {}
         Some(path) => std::fs::write(path, &bytes).map_err(|error| Failure::io("write", path, &error))?,
         None => output::print_bytes(&bytes)?,
     }
@@ -167,6 +178,9 @@ fn compile(args: &Args, to: To, options: &Options, run: &mut Runner<'_>) -> Resu
     if !is_text {
         let model = load::open(&args.file, &args.which)?;
         let texts = model.texts(options, to.stage(), run)?;
+        if to == To::C {
+            return ahead(args, texts, &Names::of(&model), &model, options, run);
+        }
         if let (Some(_), Some(output), Some(realized)) = (to.form(), &args.output, &texts.realized) {
             constants::write(&model, &realized.program, output)?;
         }
@@ -217,7 +231,35 @@ fn compile(args: &Args, to: To, options: &Options, run: &mut Runner<'_>) -> Resu
             ));
         }
     };
+    if to == To::C {
+        let constant = texts.realized.as_ref().and_then(|realized| realized.program.consts.first());
+        if let Some(constant) = constant {
+            let (text, name) = (args.file.display(), &constant.name);
+            return Err(Failure::invalid(format_args!(
+                "{text} says what weights are called, such as \"{name}\", and not what they are: compile the model's file"
+            )));
+        }
+        let weights: HashMap<String, Tensor> = HashMap::new();
+        return ahead(args, texts, &Names::default(), &weights, options, run);
+    }
     finish(texts, to, &*backend, run)
+}
+
+/// Writes the folder of a program in C, and nothing else.
+fn ahead(
+    args: &Args,
+    texts: Texts,
+    names: &Names,
+    weights: &dyn Weights,
+    options: &Options,
+    run: &mut Runner<'_>,
+) -> Result<Vec<u8>, Failure> {
+    let realized = texts.realized.ok_or_else(|| Error::bug("realize", "it gave nothing"))?;
+    let stem = args.file.file_stem().unwrap_or_default().to_string_lossy();
+    let program = Program { name: &identifier(&stem), realized: &realized, names, weights };
+    let folder = args.output.as_deref().unwrap_or(Path::new("."));
+    run.step("c", || ahead::write(folder, &program, options))?;
+    Ok(Vec::new())
 }
 
 /// Reads a text.
@@ -250,7 +292,7 @@ fn finish(texts: Texts, to: To, backend: &dyn Backend, run: &mut Runner<'_>) -> 
         To::Graph => texts.graph.map(|graph| graph.to_string()),
         To::Loops => texts.loops.map(|loops| loops.to_string()),
         To::Schedule => texts.schedule.map(|schedule| schedule.to_string()),
-        To::Program => texts.realized.map(|realized| realized.program.to_string()),
+        To::Program | To::C => texts.realized.map(|realized| realized.program.to_string()),
         To::Maps => texts.realized.map(|realized| format!("{:#}\n", provenance::maps(&realized.program))),
         To::Fx | To::Python => {
             let form = to.form().expect("invariant: both are forms of modules");
@@ -284,8 +326,14 @@ fn kernels_to(
             let text = emit(run)?;
             run.step("assemble", || backend.assemble(&text)).map_err(Error::from)?
         }
-        To::Graph | To::Loops | To::Schedule | To::Kernel | To::Program | To::Maps | To::Fx | To::Python => {
-            kernels.iter().map(ToString::to_string).collect::<String>().into_bytes()
-        }
+        To::Graph
+        | To::Loops
+        | To::Schedule
+        | To::Kernel
+        | To::Program
+        | To::Maps
+        | To::Fx
+        | To::Python
+        | To::C => kernels.iter().map(ToString::to_string).collect::<String>().into_bytes(),
     })
 }

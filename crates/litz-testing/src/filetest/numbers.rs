@@ -1,8 +1,8 @@
 //! Reads tensors as written in test files, and compares results with them.
 
+use crate::elements;
 use litz::Tensor;
 use litz_ir::Dtype;
-use litz_testing::elements;
 
 /// A tensor such as `f32[2, 3] 1 2 3 nan inf -0.5`: type, sizes, elements in row-major order.
 pub fn parse(text: &str) -> Result<Tensor, String> {

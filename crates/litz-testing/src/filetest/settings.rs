@@ -1,6 +1,6 @@
 //! Turns the settings of a test file into targets and options.
 
-use crate::file::TestFile;
+use super::file::TestFile;
 use litz::{Backend, Options};
 use litz_ir::target::Target;
 use std::str::FromStr;
