@@ -4,29 +4,11 @@ use std::collections::HashMap;
 
 use litz_ir::program::{Output, Program, ProgramStep, Slot};
 
-/// The slot to which a step gives memory, and the one in which that is; none where it is the slot's own.
-pub(crate) fn placed(step: &ProgramStep) -> Option<(Slot, Option<Slot>)> {
-    match step {
-        ProgramStep::Alloc { slot } => Some((*slot, None)),
-        ProgramStep::View { slot, base, offset: _ } => Some((*slot, Some(*base))),
-        ProgramStep::Check { .. }
-        | ProgramStep::Launch { .. }
-        | ProgramStep::Copy { .. }
-        | ProgramStep::Record { .. }
-        | ProgramStep::Wait { .. }
-        | ProgramStep::Extern { .. }
-        | ProgramStep::Size { .. }
-        | ProgramStep::Control { .. }
-        | ProgramStep::Call { .. }
-        | ProgramStep::Free { .. } => None,
-    }
-}
-
 /// For each output of a program whether it is a tensor in memory that nobody else has: that a step allocated, of which no output before it has
 /// any, and that no constant or input is in.
 pub(crate) fn own_results(program: &Program) -> Vec<bool> {
     // The last step that gives a slot memory is the one that holds at the end.
-    let bases: HashMap<Slot, Option<Slot>> = program.steps.iter().filter_map(placed).collect();
+    let bases: HashMap<Slot, Option<Slot>> = program.steps.iter().filter_map(ProgramStep::placed).collect();
     let root = |mut slot: Slot| {
         while let Some(&base) = bases.get(&slot) {
             let Some(base) = base else { return Some(slot) };
@@ -46,7 +28,7 @@ pub(crate) fn own_results(program: &Program) -> Vec<bool> {
 
 /// The inputs that steps store to, or that get new contents at the end.
 pub(crate) fn written_inputs(program: &Program, is_written: &dyn Fn(Slot) -> bool) -> Vec<Slot> {
-    let bases: Vec<Slot> = program.steps.iter().filter_map(|step| placed(step)?.1).collect();
+    let bases: Vec<Slot> = program.steps.iter().filter_map(|step| step.placed()?.1).collect();
     let is_base = |slot: Slot| bases.contains(&slot);
     let params = program.params.iter().map(|param| param.slot);
     params.filter(|&slot| is_written(slot) || is_base(slot) || is_updated(program, slot)).collect()

@@ -11,7 +11,7 @@ use litz_ir::program::{KernelAccesses, Output, Program, ProgramStep, SizeSource,
 use litz_ir::scalar::Scalar;
 use litz_sym::{Clause, Expr, Sym};
 
-use crate::memory::{is_updated, own_results, placed, written_inputs};
+use crate::memory::{is_updated, own_results, written_inputs};
 use crate::names::{Functions, Names};
 use crate::value::{Condition, Literal, Quoted, Value, Values, list};
 
@@ -147,11 +147,11 @@ impl<'a> Body<'a> {
     /// What is there before the steps of a call and used by them: constants, and what load steps make.
     fn kept(&self) -> Vec<Slot> {
         let program = self.program;
-        let loaded = program.load.iter().filter_map(|step| placed(step).map(|(slot, _)| slot));
+        let loaded = program.load.iter().filter_map(|step| step.placed().map(|(slot, _)| slot));
         let there = program.consts.iter().map(|constant| constant.slot).chain(loaded);
         let mut used: HashSet<Slot> = program.updates.iter().flat_map(|&(to, from)| [to, from]).collect();
         used.extend(program.steps.iter().flat_map(|step| program.touches(step).uses).map(|one| one.slot));
-        used.extend(program.steps.iter().filter_map(|step| placed(step)?.1));
+        used.extend(program.steps.iter().filter_map(|step| step.placed()?.1));
         used.extend(program.read_at_end());
         let mut kept: Vec<Slot> = Vec::new();
         for slot in there {

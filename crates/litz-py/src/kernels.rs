@@ -170,7 +170,7 @@ pub fn steps(program: &str, kernels: &str) -> PyResult<Vec<(String, Vec<String>,
             let slots = uses.iter().filter(|one| one.access.is_written() == is_written);
             slots.map(|one| program.slots[one.slot].name.clone()).collect()
         };
-        (kind(step).to_owned(), side(false), side(true))
+        (step.kind().to_owned(), side(false), side(true))
     };
     Ok(program.steps.iter().map(step).collect())
 }
@@ -191,23 +191,6 @@ fn texts(program: &str, kernels: &str) -> PyResult<(Program, Vec<Kernel>)> {
         Text::Graph(_) | Text::Loops(_) | Text::Schedule(..) | Text::Kernels(_) => {
             Err(InvalidError::new_err("expected the text of a program"))
         }
-    }
-}
-
-fn kind(step: &ProgramStep) -> &'static str {
-    match step {
-        ProgramStep::Check { .. } => "check",
-        ProgramStep::Alloc { .. } => "alloc",
-        ProgramStep::View { .. } => "view",
-        ProgramStep::Launch { .. } => "launch",
-        ProgramStep::Copy { .. } => "copy",
-        ProgramStep::Record { .. } => "record",
-        ProgramStep::Wait { .. } => "wait",
-        ProgramStep::Extern { .. } => "extern",
-        ProgramStep::Size { .. } => "size",
-        ProgramStep::Control { .. } => "control",
-        ProgramStep::Call { .. } => "call",
-        ProgramStep::Free { .. } => "free",
     }
 }
 

@@ -7,10 +7,8 @@ use litz_codegen::Realized;
 use litz_ir::graph::{Graph, Node, Origin};
 use litz_ir::loops::{Loops, Stmt};
 use litz_ir::program::{FromNode, Program, ProgramStep};
-use litz_ir::schedule::Schedule;
+use litz_ir::schedule::{Schedule, ScheduleStep};
 use serde_json::{Value, json};
-
-use crate::explain;
 
 /// How much of the user's model is kept in what is compiled. Machine code is the same in all cases.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -70,28 +68,16 @@ fn of_program(program: &mut Program, nodes: &Nodes<'_>, loops: &Loops, schedule:
     let from: HashMap<&str, &[String]> =
         stmts.map(|nest| (nest.name.as_str(), nest.from.as_slice())).collect();
     let mut steps = [&mut program.load, &mut program.steps].map(|steps| {
-        steps.iter_mut().filter_map(|step| match step {
-            ProgramStep::Launch { from, .. } => Some(from),
-            ProgramStep::Check { .. }
-            | ProgramStep::Alloc { .. }
-            | ProgramStep::View { .. }
-            | ProgramStep::Copy { .. }
-            | ProgramStep::Record { .. }
-            | ProgramStep::Wait { .. }
-            | ProgramStep::Extern { .. }
-            | ProgramStep::Size { .. }
-            | ProgramStep::Control { .. }
-            | ProgramStep::Call { .. }
-            | ProgramStep::Free { .. } => None,
-        })
+        steps
+            .iter_mut()
+            .filter_map(|step| if let ProgramStep::Launch { from, .. } = step { Some(from) } else { None })
     });
     let mut mentioned: HashSet<String> = HashSet::new();
     let mut found = Vec::new();
-    for step in explain::steps(loops, schedule) {
-        let Some(kernel) = &step.kernel else { continue };
-        let Some(launch) = steps[usize::from(!step.at_load)].next() else { continue };
-        let nests = kernel.parts.iter().flatten();
-        for name in nests.filter_map(|nest| from.get(nest)).copied().flatten() {
+    for step in &schedule.steps {
+        let ScheduleStep::Kernel(plan) = step else { continue };
+        let Some(launch) = steps[usize::from(!plan.at_load)].next() else { continue };
+        for name in plan.nests().into_iter().filter_map(|nest| from.get(nest)).copied().flatten() {
             if !launch.contains(name) {
                 launch.push(name.clone());
             }

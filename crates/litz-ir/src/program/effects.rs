@@ -136,6 +136,49 @@ impl Effects {
     }
 }
 
+impl ProgramStep {
+    /// What it is called where steps are counted or compared.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            ProgramStep::Check { .. } => "check",
+            ProgramStep::Alloc { .. } => "alloc",
+            ProgramStep::View { .. } => "view",
+            ProgramStep::Launch { .. } => "launch",
+            ProgramStep::Copy { .. } => "copy",
+            ProgramStep::Record { .. } => "record",
+            ProgramStep::Wait { .. } => "wait",
+            ProgramStep::Extern { .. } => "extern",
+            ProgramStep::Size { .. } => "size",
+            ProgramStep::Control { .. } => "control",
+            ProgramStep::Call { .. } => "call",
+            ProgramStep::Free { .. } => "free",
+        }
+    }
+
+    /// The slot to which it gives memory, and the one in which that is; none where it is the slot's own.
+    pub fn placed(&self) -> Option<(Slot, Option<Slot>)> {
+        match self {
+            ProgramStep::Alloc { slot } => Some((*slot, None)),
+            ProgramStep::View { slot, base, offset: _ } => Some((*slot, Some(*base))),
+            ProgramStep::Check { .. }
+            | ProgramStep::Launch { .. }
+            | ProgramStep::Copy { .. }
+            | ProgramStep::Record { .. }
+            | ProgramStep::Wait { .. }
+            | ProgramStep::Extern { .. }
+            | ProgramStep::Size { .. }
+            | ProgramStep::Control { .. }
+            | ProgramStep::Call { .. }
+            | ProgramStep::Free { .. } => None,
+        }
+    }
+
+    /// The kernel that it launches.
+    pub fn launched(&self) -> Option<&str> {
+        if let ProgramStep::Launch { kernel, .. } = self { Some(kernel) } else { None }
+    }
+}
+
 impl Program {
     /// What a step does. A kernel that is not known writes all that it is given, and reads nothing.
     pub fn effects(&self, step: &ProgramStep, kernels: &KernelAccesses<'_>) -> Effects {
@@ -144,8 +187,8 @@ impl Program {
         };
         match step {
             ProgramStep::Check { .. } => Effects::default(),
-            ProgramStep::Alloc { slot } | ProgramStep::View { slot, .. } => {
-                Effects { memory: Some(*slot), ..Effects::default() }
+            ProgramStep::Alloc { .. } | ProgramStep::View { .. } => {
+                Effects { memory: step.placed().map(|(slot, _)| slot), ..Effects::default() }
             }
             ProgramStep::Launch { kernel, args, stream, .. } => {
                 let accesses = kernels.get(kernel.as_str());

@@ -124,7 +124,10 @@ impl Map {
                 );
             }
         }
-        let (mut at_load, mut at_call) = (launches(&program.load), launches(&program.steps));
+        let (mut at_load, mut at_call) = (
+            program.load.iter().filter_map(ProgramStep::launched),
+            program.steps.iter().filter_map(ProgramStep::launched),
+        );
         for step in explain::steps(loops, schedule) {
             let launched = if step.kernel.is_none() {
                 None
@@ -194,24 +197,6 @@ impl Map {
             "steps": launches.iter().map(|launch| launch.0).collect::<Vec<_>>(),
         })
     }
-}
-
-/// Kernels that steps launch, in order.
-fn launches(steps: &[ProgramStep]) -> impl Iterator<Item = &String> {
-    steps.iter().filter_map(|step| match step {
-        ProgramStep::Launch { kernel, .. } => Some(kernel),
-        ProgramStep::Check { .. }
-        | ProgramStep::Copy { .. }
-        | ProgramStep::Record { .. }
-        | ProgramStep::Wait { .. }
-        | ProgramStep::Alloc { .. }
-        | ProgramStep::View { .. }
-        | ProgramStep::Extern { .. }
-        | ProgramStep::Size { .. }
-        | ProgramStep::Control { .. }
-        | ProgramStep::Call { .. }
-        | ProgramStep::Free { .. } => None,
-    })
 }
 
 /// `i in s0, j in 32; sums over k in 768`.
