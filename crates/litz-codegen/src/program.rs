@@ -56,7 +56,6 @@ pub fn build(
             b.is_known(sym);
         }
     }
-    b.program.steps.extend(pools.into_iter().map(|slot| ProgramStep::Free { slot }));
     for &(dst, src) in &loops.updates {
         let pair = (b.slot(dst), b.slot(src));
         b.program.updates.push(pair);
@@ -77,9 +76,45 @@ pub fn build(
         b.program.outputs.push(output);
     }
     let mut program = b.program;
+    free_behind_last_use(&mut program, &pools);
     let accesses = built.iter().zip(serving).map(|(built, name)| (name.as_str(), accesses(&built.kernel)));
     wait_for_each_other(&mut program, &accesses.collect());
     Ok(program)
+}
+
+/// Frees pools behind the last step that uses something in them. Where a program has several queues, whose steps end in no order, that is
+/// the last step.
+fn free_behind_last_use(program: &mut Program, pools: &[Slot]) {
+    let around: HashMap<Slot, Slot> = program
+        .steps
+        .iter()
+        .filter_map(|step| step.placed().and_then(|(slot, base)| Some((slot, base?))))
+        .collect();
+    let outermost = |slot: Slot| {
+        let bases = std::iter::successors(Some(slot), |slot| around.get(slot).copied());
+        // No chain is longer than there are views.
+        bases.take(around.len() + 1).last().unwrap_or(slot)
+    };
+    let end = program.steps.len().saturating_sub(1);
+    let mut last: HashMap<Slot, usize> = HashMap::new();
+    if program.queues().len() < 2 {
+        for (at, step) in program.steps.iter().enumerate() {
+            let effects = program.touches(step);
+            let touched = effects.uses.iter().map(|used| used.slot).chain(effects.memory);
+            last.extend(touched.map(|slot| (outermost(slot), at)));
+        }
+        last.extend(program.read_at_end().map(|slot| (outermost(slot), end)));
+    }
+    let mut freed: Vec<Vec<Slot>> = vec![Vec::new(); program.steps.len()];
+    for &pool in pools {
+        // Whoever declares a pool gives it memory in a step.
+        freed[last.get(&pool).copied().unwrap_or(end)].push(pool);
+    }
+    let steps = std::mem::take(&mut program.steps);
+    for (step, freed) in steps.into_iter().zip(freed) {
+        program.steps.push(step);
+        program.steps.extend(freed.into_iter().map(|slot| ProgramStep::Free { slot }));
+    }
 }
 
 struct Builder<'a> {

@@ -22,6 +22,8 @@ pub(super) struct Plan {
     /// Bytes of memory for intermediate results: of an arena on each device for what is placed before the first late size is known, and
     /// of one on each behind every late size.
     pub(super) arenas: Vec<usize>,
+    /// Arenas of which nothing is in use behind the latest size that became known.
+    pub(super) left: Vec<usize>,
     /// Bytes of each buffer that has memory of its own, where buffers have guard pages.
     pub(super) own: Vec<usize>,
     /// Statements that kernels execute, at most.
@@ -48,9 +50,10 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Bytes of intermediate results.
+    /// Bytes of intermediate results behind the latest size that became known.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.own.iter().chain(&self.arenas).copied().fold(0, usize::saturating_add)
+        let arenas = self.arenas.iter().enumerate().filter(|(at, _)| !self.left.contains(at));
+        self.own.iter().chain(arenas.map(|(_, bytes)| bytes)).copied().fold(0, usize::saturating_add)
     }
 
     /// Bytes of intermediate results and outputs.

@@ -66,6 +66,7 @@ impl<'a> Planner<'a> {
         let plan = Plan {
             values: values.to_vec(),
             arenas: vec![0; prepared.concurrency.len()],
+            left: Vec::new(),
             own: Vec::new(),
             iterations: 0,
             scratch_bytes: vec![0; prepared.queues.len()],
@@ -310,6 +311,9 @@ impl<'a> Planner<'a> {
     /// is made when that is in use.
     fn learn(&mut self) -> Result<(), RunError> {
         self.values = &self.all[..self.values.len() + 1];
+        let first = self.plan.arenas.len() - self.live.len();
+        let left = self.live.iter().enumerate().filter(|(_, live)| live.is_empty());
+        self.plan.left.extend(left.map(|(device, _)| first + device));
         self.plan.arenas.resize(self.plan.arenas.len() + self.live.len(), 0);
         self.live.iter_mut().for_each(Vec::clear);
         self.choose_direct_outputs()

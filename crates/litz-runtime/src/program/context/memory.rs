@@ -34,6 +34,17 @@ impl Arenas {
         Ok(())
     }
 
+    /// Lets others have arenas in which nothing is in use any more: what is made behind them takes their memory where it fits.
+    pub(super) fn leave(&mut self, devices: &[Arc<dyn Device>], left: &[usize]) {
+        for &at in left {
+            if let Some(arena) = self.own.get_mut(at).map(std::mem::take)
+                && let Some(idle) = devices[at % devices.len()].idle()
+            {
+                idle.give(arena);
+            }
+        }
+    }
+
     pub(super) fn give(&mut self, devices: &[Arc<dyn Device>]) {
         let mut level = Some(self);
         while let Some(arenas) = level {
