@@ -77,6 +77,6 @@ fn a_copy_between_devices_waits_and_is_waited_for() {
 
 #[test]
 fn the_host_waits_for_all_that_is_enqueued() {
-    let steps = "launch @k(x, a) extern assert(h) -> () launch @k(a, b) stream 1";
+    let steps = "launch @k(x, a) extern fill() -> (h) launch @k(a, b) stream 1";
     assert!(unordered(steps).is_empty());
 }

@@ -560,7 +560,7 @@ fn what_shares_memory_takes_turns() {
 #[test]
 fn launches_fit_their_kernels() {
     let program = |launch: &str| {
-        let text = text("program_mlp").replace("    launch @pack0(w, wp)\n", "");
+        let text = text("program_mlp").replace("launch @pack0(w, wp)", "extern fill() -> (wp)");
         text::program::parse(&text.replace("launch @k0(x, wp, h) sizes(s0)", launch)).expect("parses")
     };
     let kernels = [text::kernel::parse(&text("kernel_product")).expect("canonical text parses")];

@@ -124,7 +124,7 @@ def test_files_that_are_none_and_options_that_are_none():
         litz.compile(ROOT / "README.md")
     with pytest.raises(litz.InvalidError, match="no such option: thread"):
         litz.compile(DIGITS, options={"thread": 2})
-    with pytest.raises(litz.InvalidError, match="no such option: launch; there are threads, .*, launch_together, "):
+    with pytest.raises(litz.InvalidError, match="no such option: launch; there are gpu, threads, .*, launch_together, "):
         litz.compile(DIGITS, options={"launch": 8})
     with pytest.raises(litz.InvalidError, match="launch_together: expected a number from 1 to 1024, found `0`"):
         litz.compile(DIGITS, options={"launch_together": 0})
