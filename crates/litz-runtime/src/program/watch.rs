@@ -215,9 +215,7 @@ impl Watch {
             let second = unsafe { bytes(region.start, region.bytes) };
             let pattern = self.alive.get(&region.buffer).map(|alive| alive.pattern);
             let mut left = Vec::new();
-            let elements = first.chunks(region.element).zip(second.chunks(region.element));
-            for (at, (one, other)) in elements.enumerate().filter(|(_, (one, other))| one != other) {
-                let begin = at * region.element;
+            for (begin, one, other) in differences(first, second, region.element) {
                 let is_gap = is_within(&region.gaps, begin)
                     && pattern.is_some_and(|now| holds(one, 1 - now) && holds(other, now));
                 if is_gap {
@@ -303,10 +301,14 @@ impl Alive {
         for gap in gaps {
             // SAFETY: gaps lie in the buffer, and by the contract.
             let inside = unsafe { bytes(self.start.add(gap.start), gap.len()) };
-            for (at, _) in inside.chunks(self.element).enumerate().filter(|(_, one)| holds(one, self.pattern))
-            {
-                let begin = gap.start + at * self.element;
-                add(&mut left, begin..(begin + self.element).min(gap.end));
+            let block = 1024 * self.element;
+            let blocks = inside.chunks(block).enumerate();
+            for (first, bytes) in blocks.filter(|(_, bytes)| holds_any(bytes, self.element, self.pattern)) {
+                let elements = bytes.chunks(self.element).enumerate();
+                for (at, _) in elements.filter(|(_, one)| holds(one, self.pattern)) {
+                    let begin = gap.start + first * block + at * self.element;
+                    add(&mut left, begin..(begin + self.element).min(gap.end));
+                }
             }
         }
         left
@@ -319,6 +321,22 @@ impl Alive {
     }
 }
 
+/// Elements that differ, with the bytes ahead of each. Most do not: blocks of many are compared at once.
+fn differences<'a>(
+    first: &'a [u8],
+    second: &'a [u8],
+    element: usize,
+) -> impl Iterator<Item = (usize, &'a [u8], &'a [u8])> {
+    let block = 1024 * element;
+    let blocks = first.chunks(block).zip(second.chunks(block)).enumerate();
+    blocks.filter(|(_, (one, other))| one != other).flat_map(move |(at, (one, other))| {
+        let elements = one.chunks(element).zip(other.chunks(element)).enumerate();
+        elements
+            .filter(|(_, (one, other))| one != other)
+            .map(move |(inner, (one, other))| (at * block + inner * element, one, other))
+    })
+}
+
 /// So many bytes as one range, or none.
 fn all(bytes: usize) -> Vec<Range<usize>> {
     let mut ranges = Vec::new();
@@ -326,6 +344,24 @@ fn all(bytes: usize) -> Vec<Range<usize>> {
         add(&mut ranges, 0..bytes);
     }
     ranges
+}
+
+/// Whether any element consists of a pattern. It goes through all of them, so that it becomes vector code.
+fn holds_any(elements: &[u8], size: usize, pattern: usize) -> bool {
+    fn any<const N: usize>(elements: &[u8], byte: u8) -> bool {
+        let (all, rest) = elements.as_chunks::<N>();
+        // The last element may be cut off.
+        all.iter().fold(!rest.is_empty(), |found, element| found | (*element == [byte; N]))
+    }
+    let byte = PATTERNS[pattern];
+    match size {
+        1 => any::<1>(elements, byte),
+        2 => any::<2>(elements, byte),
+        4 => any::<4>(elements, byte),
+        8 => any::<8>(elements, byte),
+        16 => any::<16>(elements, byte),
+        size => elements.chunks(size).any(|element| holds(element, pattern)),
+    }
 }
 
 /// Whether an element consists of a pattern.
