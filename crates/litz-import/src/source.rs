@@ -27,7 +27,8 @@ pub(crate) fn module_path(text: &str) -> Option<String> {
         }
     }
     let from = match &parts[..] {
-        ["L", "self", ..] => 2,
+        // A local variable of whoever calls.
+        ["L", _, ..] => 2,
         ["self", ..] => 1,
         _ => 0,
     };
@@ -61,6 +62,7 @@ mod tests {
         let inner = "L__self___layers_3_mlp,L['self'].layers[3].mlp,model.Mlp";
         assert_eq!(module_path(outer), None);
         assert_eq!(module_path(&format!("{outer};{inner}")).as_deref(), Some("layers.3.mlp"));
+        assert_eq!(module_path("a,L['fn'].0.up,m.Up").as_deref(), Some("0.up"));
         assert_eq!(module_path("a,layers.3.mlp,m.Mlp").as_deref(), Some("layers.3.mlp"));
         assert_eq!(module_path("a,self.heads['left'],m.Head").as_deref(), Some("heads.left"));
         assert_eq!(module_path("nothing"), None);

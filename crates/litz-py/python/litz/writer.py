@@ -344,8 +344,6 @@ def _module(node) -> str | None:
     path = str(next(reversed(modules.values()))[0])
     parts = [part.strip("'\"") for part in re.split(r"[.\[\]]", path)]
     parts = [part for part in parts if part]
-    for outermost in (["L", "self"], ["self"]):
-        if parts[: len(outermost)] == outermost:
-            parts = parts[len(outermost) :]
-            break
-    return ".".join(parts) or None
+    # Behind a local variable of whoever calls, or the outermost module itself.
+    outermost = {"L": 2, "self": 1}.get(parts[0] if parts else "", 0)
+    return ".".join(parts[outermost:]) or None
