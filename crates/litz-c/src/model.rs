@@ -168,12 +168,8 @@ impl Writer<'_> {
     fn run(&self, program: &Program, functions: HashMap<&str, String>) -> Result<String, Unsupported> {
         let mut scope = Scope::new(program, self.accesses)?;
         bind(&mut scope)?;
-        let returned = program.outputs.iter().filter_map(|output| match output {
-            Output::View { slot, .. } | Output::Number(slot) => Some(*slot),
-            Output::Int(_) | Output::Literal(_) | Output::Text(_) | Output::Nothing => None,
-        });
-        let updated = program.updates.iter().flat_map(|&(to, from)| [to, from]);
-        let used = used(program, &program.steps, returned.chain(updated));
+        let updated = program.updates.iter().map(|&(target, _)| target);
+        let used = used(program, &program.steps, program.read_at_end().chain(updated));
         constants(&mut scope, &used);
         loaded(&mut scope, &used);
         let stored = stored(&scope);
