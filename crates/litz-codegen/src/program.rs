@@ -6,7 +6,9 @@ use crate::queues::wait_for_each_other;
 use litz_ir::call::CallArg;
 use litz_ir::graph::{Device, TensorType};
 use litz_ir::loops::{self, Buf, BufKind, Callee, ControlCall, HostCall, Loops, Routine, Stmt};
-use litz_ir::program::{Const, Output, Param, Program, ProgramStep, Queue, Slot, SlotData, View, accesses};
+use litz_ir::program::{
+    Const, Output, Param, Program, ProgramStep, Queue, Slot, SlotData, View, accesses, outward,
+};
 use litz_ir::schedule::{self, Schedule};
 use litz_ir::{Diag, Diags, Dtype};
 use litz_sym::{Expr, Sym};
@@ -85,16 +87,8 @@ pub fn build(
 /// Frees pools behind the last step that uses something in them. Where a program has several queues, whose steps end in no order, that is
 /// the last step.
 fn free_behind_last_use(program: &mut Program, pools: &[Slot]) {
-    let around: HashMap<Slot, Slot> = program
-        .steps
-        .iter()
-        .filter_map(|step| step.placed().and_then(|(slot, base)| Some((slot, base?))))
-        .collect();
-    let outermost = |slot: Slot| {
-        let bases = std::iter::successors(Some(slot), |slot| around.get(slot).copied());
-        // No chain is longer than there are views.
-        bases.take(around.len() + 1).last().unwrap_or(slot)
-    };
+    let bases = program.bases();
+    let outermost = |slot: Slot| outward(&bases, slot).last().unwrap_or(slot);
     let end = program.steps.len().saturating_sub(1);
     let mut last: HashMap<Slot, usize> = HashMap::new();
     if program.queues().len() < 2 {

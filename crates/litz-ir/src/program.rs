@@ -32,7 +32,7 @@ use crate::graph::{Device, OpName, Origin, TensorType};
 use crate::ids::Table;
 use crate::loops::Control;
 use crate::scalar::Scalar;
-pub use effects::{Access, Effects, KernelAccesses, Runs, Use, accesses, accesses_of};
+pub use effects::{Access, Effects, KernelAccesses, Runs, Use, accesses, accesses_of, outward};
 use std::sync::Arc;
 
 use litz_sym::{Clause, Expr, Facts, Sym};

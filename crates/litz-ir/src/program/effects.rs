@@ -79,6 +79,12 @@ pub struct Use {
     pub access: Access,
 }
 
+/// A slot, what it lies in, what that lies in, and so on, by [`Program::bases`].
+pub fn outward(bases: &HashMap<Slot, Slot>, slot: Slot) -> impl Iterator<Item = Slot> {
+    // No chain is longer than there are views.
+    std::iter::successors(Some(slot), |slot| bases.get(slot).copied()).take(bases.len() + 1)
+}
+
 /// Who runs a step.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Runs {
@@ -242,6 +248,12 @@ impl Program {
             Runs::On(queue) => Some(queue),
             Runs::Nothing | Runs::Host => None,
         }
+    }
+
+    /// For each slot that steps place in another one, that one.
+    pub fn bases(&self) -> HashMap<Slot, Slot> {
+        let steps = self.load.iter().chain(&self.steps);
+        steps.filter_map(ProgramStep::placed).filter_map(|(slot, base)| Some((slot, base?))).collect()
     }
 
     /// Slots that are read behind all steps: what is returned, and what updates are made of.

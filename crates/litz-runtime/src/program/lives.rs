@@ -94,18 +94,12 @@ fn watch(
 /// What lies in a slot is a part of it if that slot holds something when a step uses it for the first time, as one does whose parts other
 /// steps have written. Else it is memory that buffers share, and one that is used later itself, such as a result, is one of these.
 struct Buffers {
-    around: HashMap<ir::Slot, ir::Slot>,
+    bases: HashMap<ir::Slot, ir::Slot>,
     wholes: HashSet<ir::Slot>,
 }
 
 impl Buffers {
     fn of(program: &Program, effects: &[ir::Effects]) -> Buffers {
-        let mut around = HashMap::new();
-        for step in program.load.iter().chain(&program.steps) {
-            if let ir::ProgramStep::View { slot, base, .. } = step {
-                around.insert(*slot, *base);
-            }
-        }
         // Whether each slot holds something when it is used for the first time.
         let mut first: HashMap<ir::Slot, bool> =
             program.params.iter().map(|param| (param.slot, !param.is_donated)).collect();
@@ -117,13 +111,11 @@ impl Buffers {
             first.entry(slot).or_insert(true);
         }
         let wholes = first.into_iter().filter(|(_, holds)| *holds).map(|(slot, _)| slot).collect();
-        Buffers { around, wholes }
+        Buffers { bases: program.bases(), wholes }
     }
 
     /// The buffer that a slot is, or is a part of.
     fn holding(&self, slot: ir::Slot) -> ir::Slot {
-        let around = std::iter::successors(Some(slot), |at| self.around.get(at).copied());
-        // No chain is longer than there are views.
-        around.take(self.around.len() + 1).filter(|at| self.wholes.contains(at)).last().unwrap_or(slot)
+        ir::outward(&self.bases, slot).filter(|at| self.wholes.contains(at)).last().unwrap_or(slot)
     }
 }

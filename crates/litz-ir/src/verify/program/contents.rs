@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use litz_sym::Rel;
 
-use crate::program::{KernelAccesses, Program, ProgramStep, Slot};
+use crate::program::{KernelAccesses, Program, ProgramStep, Slot, outward};
 use crate::verify::Report;
 
 /// Reports each slot that is read before anything has written to it, once: `use-before-write`.
@@ -92,8 +92,6 @@ impl<'a> Contents<'a> {
 
     /// What a slot lies in, from the inside to the outside.
     fn all_around(&self, slot: Slot) -> impl Iterator<Item = Slot> {
-        // No chain is longer than there are views.
-        std::iter::successors(self.around.get(&slot).copied(), |at| self.around.get(at).copied())
-            .take(self.around.len())
+        outward(&self.around, slot).skip(1)
     }
 }
