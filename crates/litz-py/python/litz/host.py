@@ -75,11 +75,11 @@ class Dispatcher:
         """How many calls of operators with effects this thread has made."""
         return getattr(self._made, "calls", 0)
 
-    @contextlib.contextmanager
     def works_on(self, gpu: int | None) -> None:
         """Has this thread's calls run operators on a GPU, or with `None` on the host."""
         self._made.device = None if gpu is None else torch.device("cuda", gpu)
 
+    @contextlib.contextmanager
     def showing(self, objects: dict):
         """Has the operators that this thread runs find objects by their names."""
         outer = getattr(self._made, "objects", {})
