@@ -105,23 +105,39 @@ impl Gpu {
         unsafe {
             check("cuInit", sys::cuInit(0))?;
             check("cuDeviceGetCount", sys::cuDeviceGetCount(&raw mut count))?;
-            if i64::from(number) >= i64::from(count) {
-                return Err(CudaError::new(
-                    format!("cuda:{number}"),
-                    format!("this machine has {count} GPUs"),
-                ));
-            }
-            check("cuDeviceGet", sys::cuDeviceGet(&raw mut device, number.cast_signed()))?;
+            check("cuDeviceGet", sys::cuDeviceGet(&raw mut device, checked(number, count)?))?;
             check("cuDevicePrimaryCtxRetain", sys::cuDevicePrimaryCtxRetain(&raw mut context, device))?;
         }
         let facts = Facts::of(device)?;
         Ok(Arc::new(Gpu { device, context, facts }))
     }
 
-    /// Makes its context that of the calling thread.
-    pub(super) fn enter(&self) -> Result<(), CudaError> {
-        // SAFETY: the context is retained.
-        check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.context) })
+    /// Makes its context that of the calling thread, until what is returned is dropped.
+    pub(super) fn enter(&self) -> Result<Entered, CudaError> {
+        let mut before = ptr::null_mut();
+        // SAFETY: the context is retained, and the address of the other one lives longer than the call.
+        unsafe {
+            check("cuCtxGetCurrent", sys::cuCtxGetCurrent(&raw mut before))?;
+            if before != self.context {
+                check("cuCtxSetCurrent", sys::cuCtxSetCurrent(self.context))?;
+            }
+        }
+        Ok(Entered { before: (before != self.context).then_some(before) })
+    }
+}
+
+/// A context that is the calling thread's. The one before is put back in the end, as it says which device is PyTorch's current one.
+#[must_use]
+pub(super) struct Entered {
+    before: Option<CUcontext>,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        if let Some(before) = self.before {
+            // SAFETY: it was this thread's, or none was. What is returned nobody can act on.
+            let _ = unsafe { sys::cuCtxSetCurrent(before) };
+        }
     }
 }
 
@@ -130,6 +146,19 @@ impl Drop for Gpu {
         // SAFETY: retained once by `open`; nothing of it is used any more. What it returns nobody can act on.
         let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
     }
+}
+
+/// The number of a GPU, where there are so many.
+fn checked(number: u32, count: c_int) -> Result<c_int, CudaError> {
+    let found = c_int::try_from(number).ok().filter(|&number| number < count);
+    found.ok_or_else(|| {
+        let has = match count {
+            0 => "this machine has none".to_owned(),
+            1 => "this machine has one GPU, cuda:0".to_owned(),
+            _ => format!("this machine has {count} GPUs, cuda:0 to cuda:{}", count - 1),
+        };
+        CudaError::new(format!("cuda:{number}"), has)
+    })
 }
 
 impl Facts {
@@ -170,5 +199,22 @@ impl Facts {
             l2_bytes: attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?.into(),
             bytes,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_that_is_not_there_is_refused_with_those_that_are() {
+        let message = |number, count| checked(number, count).map_err(|error| error.to_string());
+        assert_eq!(message(1, 2), Ok(1));
+        assert_eq!(message(0, 0), Err("cuda:0: this machine has none".to_owned()));
+        assert_eq!(message(1, 1), Err("cuda:1: this machine has one GPU, cuda:0".to_owned()));
+        assert_eq!(
+            message(u32::MAX, 2),
+            Err(format!("cuda:{}: this machine has 2 GPUs, cuda:0 to cuda:1", u32::MAX))
+        );
     }
 }

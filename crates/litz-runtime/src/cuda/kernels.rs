@@ -99,7 +99,7 @@ impl Kernels {
         shapes: Vec<KernelShape>,
         modules: &[Vec<u8>],
     ) -> Result<Kernels, CudaError> {
-        gpu.enter()?;
+        let _entered = gpu.enter()?;
         let by_name = shapes.iter().enumerate().map(|(at, shape)| (shape.name.clone(), at)).collect();
         let mut kernels = Kernels { gpu: Arc::clone(gpu), modules: Vec::new(), all: Vec::new(), by_name };
         for module in modules {
@@ -153,7 +153,7 @@ fn load(image: &[u8]) -> Result<CUmodule, CudaError> {
 
 impl Drop for Kernels {
     fn drop(&mut self) {
-        let _ = self.gpu.enter();
+        let _entered = self.gpu.enter();
         for &module in &self.modules {
             // SAFETY: streams that launch its kernels keep this, and have ended. What is returned nobody can act on.
             let _ = unsafe { sys::cuModuleUnload(module) };

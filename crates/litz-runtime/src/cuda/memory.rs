@@ -24,7 +24,7 @@ impl Memory {
         let result = self
             .gpu
             .enter()
-            .and_then(|()| check("cuMemAlloc", unsafe { sys::cuMemAlloc_v2(&raw mut start, bytes) }));
+            .and_then(|_entered| check("cuMemAlloc", unsafe { sys::cuMemAlloc_v2(&raw mut start, bytes) }));
         result.map_err(|_| OutOfMemory { bytes })?;
         Ok(ptr::with_exposed_provenance_mut(start as usize))
     }
@@ -33,7 +33,7 @@ impl Memory {
     /// It was allocated here, and nothing that is enqueued uses it.
     pub(super) unsafe fn free(&self, start: *mut u8) {
         // What is returned nobody can act on.
-        let _ = self.gpu.enter();
+        let _entered = self.gpu.enter();
         // SAFETY: by the contract.
         let _ = unsafe { sys::cuMemFree_v2(start.addr() as u64) };
     }
@@ -49,7 +49,7 @@ pub(super) struct Piece {
 impl Piece {
     /// So many bytes, which are zero.
     pub(super) fn zeroed(gpu: &Arc<Gpu>, bytes: usize) -> Result<Piece, CudaError> {
-        gpu.enter()?;
+        let _entered = gpu.enter()?;
         let mut start = 0;
         // SAFETY: the address lives longer than the call, and what is set was allocated.
         unsafe {
@@ -64,7 +64,7 @@ impl Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        let _ = self.gpu.enter();
+        let _entered = self.gpu.enter();
         // SAFETY: allocated above; whoever had it has waited. What is returned nobody can act on.
         let _ = unsafe { sys::cuMemFree_v2(self.start) };
     }
@@ -83,7 +83,7 @@ unsafe impl Send for Words {}
 impl Words {
     /// So many of them, all zero.
     pub(super) fn new(gpu: &Arc<Gpu>, count: usize) -> Result<Words, CudaError> {
-        gpu.enter()?;
+        let _entered = gpu.enter()?;
         let count = count.max(1);
         let mut start = ptr::null_mut();
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
@@ -119,7 +119,7 @@ impl Words {
 
 impl Drop for Words {
     fn drop(&mut self) {
-        let _ = self.gpu.enter();
+        let _entered = self.gpu.enter();
         // SAFETY: allocated above. What is returned nobody can act on.
         let _ = unsafe { sys::cuMemFreeHost(self.start.cast()) };
     }

@@ -118,7 +118,7 @@ impl Graph {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        let _ = self.gpu.enter();
+        let _entered = self.gpu.enter();
         // SAFETY: created above; a graph that is launched may be destroyed. What is returned nobody can act on.
         unsafe {
             if !self.ready.is_null() {

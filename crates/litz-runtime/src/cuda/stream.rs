@@ -59,7 +59,7 @@ fn value_of(word: u64) -> [u8; 16] {
 
 impl CudaStream {
     pub(super) fn new(gpu: Arc<Gpu>, kernels: Arc<Kernels>) -> Result<CudaStream, CudaError> {
-        gpu.enter()?;
+        let _entered = gpu.enter()?;
         let words = Words::new(&gpu, kernels.all.len())?;
         let mut stream = ptr::null_mut();
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
@@ -188,7 +188,7 @@ impl CudaStream {
     /// # Safety
     /// As [`Stream::launch`].
     unsafe fn try_launch(&mut self, launch: &Launch<'_>) -> Result<(), CudaError> {
-        self.gpu.enter()?;
+        let _entered = self.gpu.enter()?;
         // SAFETY: by the contract.
         let prepared = unsafe { self.prepare(launch) }?;
         if let Some(captured) = &mut self.captured {
@@ -287,7 +287,7 @@ impl Stream for CudaStream {
         let [from, to] = [copy.from.1.addr() as u64, copy.to.1.addr() as u64];
         let is_of_host = [copy.from.0, copy.to.0].contains(&AddressSpace::Host);
         // SAFETY: by the contract; an address says itself which memory it is in.
-        let result = self.gpu.enter().and_then(|()| {
+        let result = self.gpu.enter().and_then(|_entered| {
             if is_of_host && self.is_captured()? {
                 // What is captured would read or write it later, when it is another's.
                 return Err(CudaError::new(
@@ -310,7 +310,7 @@ impl Stream for CudaStream {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        self.gpu.enter()?;
+        let _entered = self.gpu.enter()?;
         Ok(Some(Box::new(Graph::new(&self.gpu, launches)?)))
     }
 
@@ -320,7 +320,7 @@ impl Stream for CudaStream {
         }
         let recording: &mut dyn Any = recording;
         let graph: &mut Graph = recording.downcast_mut().expect("invariant: its own recordings come back");
-        let result = self.gpu.enter().and_then(|()| {
+        let result = self.gpu.enter().and_then(|_entered| {
             // SAFETY: by the contract.
             graph.update(&mut |launch, args| unsafe { self.exchange(launch, args) }, args)?;
             match self.is_captured()? {
@@ -332,7 +332,7 @@ impl Stream for CudaStream {
     }
 
     fn record(&mut self) -> Result<Arc<dyn Event>, RunError> {
-        self.gpu.enter()?;
+        let _entered = self.gpu.enter()?;
         let mut event = ptr::null_mut();
         // SAFETY: the handle lives longer than the calls; the stream is alive.
         unsafe {
@@ -347,7 +347,7 @@ impl Stream for CudaStream {
         let any: &dyn Any = &**event;
         let Some(moment) = any.downcast_ref::<Moment>() else { return event.wait() };
         // SAFETY: event and stream are alive.
-        let result = self.gpu.enter().and_then(|()| {
+        let result = self.gpu.enter().and_then(|_entered| {
             // SAFETY: as above.
             check("cuStreamWaitEvent", unsafe { sys::cuStreamWaitEvent(self.stream, moment.event, 0) })
         });
@@ -360,7 +360,7 @@ impl Stream for CudaStream {
             return;
         }
         let before = std::mem::replace(&mut self.stream, stream);
-        let result = self.gpu.enter().and_then(|()| match self.is_captured()? {
+        let result = self.gpu.enter().and_then(|_entered| match self.is_captured()? {
             // Whoever captures has waited.
             true => Ok(()),
             false => self.behind(before),
@@ -370,10 +370,9 @@ impl Stream for CudaStream {
 
     fn wait(&mut self) -> Result<(), RunError> {
         // SAFETY: the stream is alive.
-        let result = self
-            .gpu
-            .enter()
-            .and_then(|()| check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(self.stream) }));
+        let result = self.gpu.enter().and_then(|_entered| {
+            check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(self.stream) })
+        });
         self.note(result);
         self.check()
     }
@@ -394,7 +393,7 @@ impl Stream for CudaStream {
 
 impl Drop for CudaStream {
     fn drop(&mut self) {
-        let _ = self.gpu.enter();
+        let _entered = self.gpu.enter();
         // SAFETY: created above, and all that is enqueued has ended. What is returned nobody can act on.
         unsafe {
             let _ = sys::cuStreamSynchronize(self.stream);
@@ -417,7 +416,7 @@ unsafe impl Sync for Moment {}
 
 impl Event for Moment {
     fn wait(&self) {
-        let _ = self.gpu.enter();
+        let _entered = self.gpu.enter();
         // SAFETY: the event is alive. What went wrong the stream says.
         let _ = unsafe { sys::cuEventSynchronize(self.event) };
     }
@@ -425,7 +424,7 @@ impl Event for Moment {
     fn since(&self, earlier: &dyn Event) -> Option<Duration> {
         let earlier: &dyn Any = earlier;
         let earlier = earlier.downcast_ref::<Moment>()?;
-        self.gpu.enter().ok()?;
+        let _entered = self.gpu.enter().ok()?;
         let mut milliseconds = 0.0;
         // SAFETY: both events are alive.
         let result = unsafe { sys::cuEventElapsedTime(&raw mut milliseconds, earlier.event, self.event) };
@@ -436,7 +435,7 @@ impl Event for Moment {
 
 impl Drop for Moment {
     fn drop(&mut self) {
-        let _ = self.gpu.enter();
+        let _entered = self.gpu.enter();
         // SAFETY: created once. What is returned nobody can act on.
         let _ = unsafe { sys::cuEventDestroy_v2(self.event) };
     }
