@@ -84,6 +84,8 @@ pub struct Factory {
     pub name: &'static str,
     /// The kind of its targets' texts.
     pub kind: &'static str,
+    /// Whether a machine may have several such devices, which `--device` tells apart by numbers, as in `cuda:1`.
+    pub is_numbered: bool,
     /// Makes the backend for a request.
     ///
     /// # Errors
@@ -104,6 +106,8 @@ pub struct Request {
     pub target: Option<Target>,
     /// Threads of the host that run kernels; those of a target that is given count instead.
     pub threads: usize,
+    /// Which of this machine's devices runs the code, from 0 on, where the backend's are numbered. Code is the same for devices that are alike.
+    pub device_number: u32,
 }
 
 /// What a backend could not do with kernels that verify, or with its own text or code: an internal compiler error.

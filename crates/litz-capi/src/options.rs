@@ -61,8 +61,8 @@ impl Options {
 
     #[cfg(feature = "compiler")]
     fn set_compiler(&mut self, name: &str, value: &str) -> Result<(), Failure> {
+        use litz::Verify;
         use litz::settings::SettingError;
-        use litz::{BACKENDS, Verify};
         let options = &mut self.compiler;
         match name {
             "model" => options.model = Some(value.to_owned()),
@@ -75,14 +75,7 @@ impl Options {
                 self.threads = options.threads;
             }
             "device" => {
-                let names = || BACKENDS.iter().map(|backend| backend.name).chain(["reference"]);
-                if !names().any(|name| name == value) {
-                    let names = names().collect::<Vec<_>>().join(", ");
-                    return Err(wrong(format!("device: expected one of {names}, found {value}")));
-                }
-                options.reference = value == "reference";
-                let backend = BACKENDS.iter().find(|backend| backend.name == value);
-                options.backend = backend.unwrap_or(&options.backend);
+                options.set_device(value).map_err(|message| wrong(format!("device: {message}")))?;
             }
             _ => options.set(name, value).map_err(|error| match error {
                 SettingError::Unknown { .. } => {

@@ -34,6 +34,7 @@ const PASSES: &[Pass] = &[
 pub static CPU: Factory = Factory {
     name: "cpu",
     kind: "cpu",
+    is_numbered: false,
     make: |request| {
         Ok(Arc::new(match request.target {
             Some(target @ Target::Cpu(cpu)) => CpuBackend::new(cpu_target(cpu.isa), target),

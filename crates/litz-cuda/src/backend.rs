@@ -1,6 +1,7 @@
 //! Makes code for NVIDIA GPUs: LLVM IR, PTX of it by LLVM, machine code of that by nvJitLink or the driver.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use litz_backend::{Backend, BackendError, Factory};
 use litz_codegen::passes::{Pass, contract, fragments};
@@ -19,36 +20,39 @@ use crate::assembler::Assembler;
 /// The passes that give kernels the form which the emitter prints.
 const PASSES: &[Pass] = &[fragments::PASS, contract::PASS];
 
-/// The backend for NVIDIA GPUs. Without a target it is for that of this machine.
+/// The backend for NVIDIA GPUs. Without a target it is for the one of this machine that the request names.
 pub static CUDA: Factory = Factory {
     name: "cuda",
     kind: "gpu",
+    is_numbered: true,
     make: |request| {
         Ok(Arc::new(match request.target {
-            Some(Target::Gpu(gpu)) => CudaBackend::new(gpu),
+            Some(Target::Gpu(gpu)) => CudaBackend::new(gpu, request.device_number),
             Some(target @ Target::Cpu(_)) => {
                 return Err(Diag::new("unsupported-target", format!("no code of a GPU is for {target}")));
             }
-            None => CudaBackend::of_machine()?,
+            None => CudaBackend::of_machine(request.device_number)?,
         }))
     },
 };
 
-/// Code generation for a GPU.
+/// Code generation for a GPU, and one of this machine that runs the code.
 pub struct CudaBackend {
+    /// Which one.
+    number: u32,
     processor: Processor,
     target: Target,
     isa: GpuIsa,
 }
 
 impl CudaBackend {
-    /// Code for a GPU.
-    pub fn new(gpu: target::Gpu) -> CudaBackend {
-        CudaBackend { processor: Processor::gpu(gpu.isa), target: Target::Gpu(gpu), isa: gpu.isa }
+    /// Code for a GPU, to run on the one of this machine that has the number.
+    pub fn new(gpu: target::Gpu, number: u32) -> CudaBackend {
+        CudaBackend { number, processor: Processor::gpu(gpu.isa), target: Target::Gpu(gpu), isa: gpu.isa }
     }
 
-    fn of_machine() -> Result<CudaBackend, Diag> {
-        let gpu = open()?;
+    fn of_machine(number: u32) -> Result<CudaBackend, Diag> {
+        let gpu = open(number)?;
         let isa = isa_of(&gpu.facts).ok_or_else(|| {
             let Facts { name, capability, .. } = &gpu.facts;
             Diag::new(
@@ -64,12 +68,13 @@ impl CudaBackend {
             threads: gpu.facts.unit_threads,
             blocks: gpu.facts.unit_blocks,
         };
-        Ok(CudaBackend::new(target::Gpu { shared_bytes, l2_bytes, unit, ..target::Gpu::new(isa, units) }))
+        let gpu = target::Gpu { shared_bytes, l2_bytes, unit, ..target::Gpu::new(isa, units) };
+        Ok(CudaBackend::new(gpu, number))
     }
 
     /// The architecture that machine code is for: that of this machine's GPU, where it runs what was compiled for an earlier one.
     fn architecture(&self) -> String {
-        let of_machine = open().ok().map(|gpu| gpu.facts.capability);
+        let of_machine = open(self.number).ok().map(|gpu| gpu.facts.capability);
         let is_alone = matches!(self.isa, GpuIsa::Sm90 | GpuIsa::Sm100);
         match of_machine {
             Some(capability) if !is_alone && capability >= capability_of(self.isa) => {
@@ -80,9 +85,11 @@ impl CudaBackend {
     }
 }
 
-fn open() -> Result<Arc<Gpu>, Diag> {
-    static FIRST: std::sync::OnceLock<Result<Arc<Gpu>, String>> = std::sync::OnceLock::new();
-    let found = FIRST.get_or_init(|| Gpu::open(0).map_err(|error| error.to_string()));
+/// The GPU of that number, which is opened once.
+fn open(number: u32) -> Result<Arc<Gpu>, Diag> {
+    static OPENED: Mutex<BTreeMap<u32, Result<Arc<Gpu>, String>>> = Mutex::new(BTreeMap::new());
+    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    let found = opened.entry(number).or_insert_with(|| Gpu::open(number).map_err(|error| error.to_string()));
     found.clone().map_err(|message| {
         Diag::new("unsupported-target", message).help(
             "`litz compile --to asm` makes code for any GPU, and `--device reference` interprets its kernels",
@@ -156,7 +163,7 @@ impl Backend for CudaBackend {
     }
 
     fn check_machine(&self) -> Result<(), Diag> {
-        let gpu = open()?;
+        let gpu = open(self.number)?;
         let own = capability_of(self.isa);
         let found = gpu.facts.capability;
         let runs = match self.isa {
@@ -176,7 +183,7 @@ impl Backend for CudaBackend {
         objects: &[Vec<u8>],
         _: &dyn Fn() -> Arc<ThreadPool>,
     ) -> Result<Arc<dyn Device>, BackendError> {
-        let gpu = open().map_err(|e| BackendError::new("load", e))?;
+        let gpu = open(self.number).map_err(|e| BackendError::new("load", e))?;
         let shape = |kernel: &Kernel| {
             let shape = Shape::of(kernel).map_err(|e| BackendError::new("load", e))?;
             let sizes = [shape.blocks_of_point, shape.global_bytes];

@@ -68,6 +68,7 @@ impl Chosen {
                     let name = if self.gpu.is_some() { "cuda" } else { "cpu" };
                     let backend = BACKENDS.iter().find(|backend| backend.name == name);
                     options.backend = backend.unwrap_or(&options.backend);
+                    options.device_number = self.gpu.unwrap_or(0);
                 }
                 "threads" => options.threads = value.extract::<usize>()?.max(1),
                 "freeze" => options.freeze = value.extract()?,

@@ -21,7 +21,8 @@ pub type Device = Arc<dyn litz_runtime::device::Device>;
 /// # Errors
 /// [`Error::Unsupported`] when it does not make code for the target.
 pub fn backend(options: &Options) -> Result<Arc<dyn Backend>, Error> {
-    let request = Request { target: options.target, threads: options.threads };
+    let request =
+        Request { target: options.target, threads: options.threads, device_number: options.device_number };
     (options.backend.make)(&request).map_err(Error::unsupported)
 }
 

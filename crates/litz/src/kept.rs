@@ -85,6 +85,8 @@ fn key(model: &Model, backend: &dyn Backend, options: &Options) -> Result<CacheK
     // Every option counts but those that say what happens around the compilation.
     let neutral = Options {
         model: None,
+        // The backend's key says which kind of device it is.
+        device_number: 0,
         bind: true,
         pool: None,
         verify: Verify::Nothing,

@@ -30,6 +30,8 @@ pub struct Options {
     pub pool: Option<PoolOption>,
     /// What makes code of kernels, of [`crate::BACKENDS`] or of your own.
     pub backend: &'static Factory,
+    /// Which of this machine's devices runs the model, from 0 on, where the backend's are numbered: GPUs.
+    pub device_number: u32,
     /// What is compiled for; `None`: this machine, with so many threads.
     pub target: Option<Target>,
     /// Run on the reference device: slow, obvious, the definition of right.
@@ -115,6 +117,9 @@ pub enum Verify {
     Passes,
 }
 
+/// The device that interprets kernels, for any backend's target.
+const REFERENCE: &str = "reference";
+
 impl Default for Options {
     fn default() -> Self {
         Options {
@@ -122,6 +127,7 @@ impl Default for Options {
             bind: true,
             pool: None,
             backend: BACKENDS[0],
+            device_number: 0,
             target: None,
             reference: false,
             reference_options: ReferenceOptions::default(),
@@ -172,6 +178,34 @@ impl Options {
         }
     }
 
+    /// Has kernels run by what a name such as `cpu`, `cuda:1` or `reference` says: `DEVICE` of `--device`.
+    ///
+    /// # Errors
+    /// Where there is no such name; the message lists those that there are.
+    pub fn set_device(&mut self, name: &str) -> Result<(), String> {
+        let unknown = || {
+            let of = |backend: &&Factory| match backend.is_numbered {
+                true => format!("{0}, {0}:N", backend.name),
+                false => backend.name.to_owned(),
+            };
+            let names: Vec<String> = BACKENDS.iter().map(of).chain([REFERENCE.to_owned()]).collect();
+            format!("expected one of {}, found `{name}`", names.join(", "))
+        };
+        self.reference = name == REFERENCE;
+        if self.reference {
+            return Ok(());
+        }
+        let (kind, number) = match name.split_once(':') {
+            Some((kind, number)) => (kind, Some(number.parse::<u32>().map_err(|_| unknown())?)),
+            None => (name, None),
+        };
+        let is_meant =
+            |backend: &&&Factory| backend.name == kind && (number.is_none() || backend.is_numbered);
+        self.backend = BACKENDS.iter().find(is_meant).ok_or_else(unknown)?;
+        self.device_number = number.unwrap_or(0);
+        Ok(())
+    }
+
     /// The cache that these options name; none where they name none, and where its folder cannot be made.
     ///
     /// # Errors
@@ -212,5 +246,28 @@ impl Options {
         };
         options.dump = var("LITZ_DUMP").map(PathBuf::from);
         options
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_named_with_their_numbers() {
+        let chosen = |name: &str| {
+            let mut options = Options::default();
+            options
+                .set_device(name)
+                .map(|()| (options.backend.name, options.device_number, options.reference))
+        };
+        assert_eq!(chosen("cpu"), Ok(("cpu", 0, false)));
+        assert_eq!(chosen("cuda"), Ok(("cuda", 0, false)));
+        assert_eq!(chosen("cuda:1"), Ok(("cuda", 1, false)));
+        assert_eq!(chosen("reference"), Ok(("cpu", 0, true)));
+        for name in ["", "gpu", "cuda:", "cuda:-1", "cuda:x", "cpu:0", "reference:0", "cuda:4294967296"] {
+            let expected = format!("expected one of cpu, cuda, cuda:N, reference, found `{name}`");
+            assert_eq!(chosen(name), Err(expected));
+        }
     }
 }

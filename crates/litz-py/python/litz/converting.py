@@ -74,10 +74,13 @@ def convert(
 
 
 def _device(module) -> torch.device:
-    """Where a graph's tensors are: on the GPU that one of them is on, else with the host."""
+    """Where a graph's tensors are: on the GPU that those are on which are not with the host, else with the host."""
     values = [value for node in module.graph.nodes for value in pytree.tree_leaves(node.meta.get("val"))]
     devices = {value.device for value in values if isinstance(value, torch.Tensor)}
-    return next((device for device in devices if device.type == "cuda"), torch.device("cpu"))
+    gpus = sorted((device for device in devices if device.type == "cuda"), key=lambda gpu: gpu.index)
+    if len(gpus) > 1:
+        raise NotConverted(f"tensors on {' and '.join(map(str, gpus))}: a graph runs on one GPU")
+    return gpus[0] if gpus else torch.device("cpu")
 
 
 class _Converter(Writer):
@@ -87,8 +90,6 @@ class _Converter(Writer):
         super().__init__(module, outer, is_seeded, is_backward)
         self.module, self.graph_name, self.frozen = module, name, frozen
         self.device = outer.device if outer else _device(module)
-        if self.device.index:
-            raise NotConverted(f"tensors on {self.device}: kernels run on the first GPU")
         # As for `_last_writes`: where a check of data fails, PyTorch runs the graph on the same arguments. Graphs inside may have such checks.
         may_fail = any(_checks_data(node) or isinstance(node.target, torch._ops.HigherOrderOperator) for node in module.graph.nodes)
         self.donated, self.donates = frozenset() if may_fail else donated, False

@@ -201,7 +201,7 @@ def compiled_of(converted: Converted, options: Options, donates: bool = True) ->
         native["gpu"] = converted.gpu
     compiled = _litz.compile_graph(
         converted.text,
-        Torch if converted.gpu is None else OnGpu,
+        Torch if converted.gpu is None else OnGpu(converted.gpu),
         constants={name: constant.cpu() for name, constant in converted.constants.items()},
         taken=converted.taken,
         returned=converted.returned,

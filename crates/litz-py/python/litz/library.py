@@ -55,11 +55,13 @@ class Torch:
 
 
 class OnGpu(Torch):
-    """The same, in the memory of the first NVIDIA GPU."""
+    """The same, in the memory of an NVIDIA GPU."""
 
-    @staticmethod
-    def empty(sizes, strides, dtype):
+    def __init__(self, number: int):
+        self.device = torch.device("cuda", number)
+
+    def empty(self, sizes, strides, dtype):
         """A tensor with undefined contents."""
-        if torch.cuda.current_device() == 0:
+        if torch.cuda.current_device() == self.device.index:
             return guards._empty_strided_cuda(sizes, strides, dtype)
-        return torch.empty_strided(sizes, strides, dtype=dtype, device="cuda:0")
+        return torch.empty_strided(sizes, strides, dtype=dtype, device=self.device)

@@ -52,9 +52,18 @@ def test_devices_of_arguments_are_the_one_that_there_is():
     assert "on cpu {" in converted.text and "cuda" not in converted.text
 
 
-def test_other_gpus_are_refused():
-    with pytest.raises(NotConverted, match="tensors on cuda:1: kernels run on the first GPU"):
-        text(lambda x: (x + 1,), (3, 4), device="cuda:1")
+def test_texts_are_the_same_for_each_gpu():
+    first, second = (text(lambda x: (x + 1,), (3, 4), device=device) for device in ("cuda:0", "cuda:1"))
+    assert first.text == second.text
+    assert (first.gpu, second.gpu) == (0, 1)
+
+
+def test_graphs_with_tensors_on_two_gpus_are_refused():
+    with FakeTensorMode():
+        of_first = torch.empty(3, device="cuda:0")
+        graph = make_fx(lambda x: (x + 1, x.to("cuda:1") * 2), tracing_mode="fake")(of_first)
+    with pytest.raises(NotConverted, match="tensors on cuda:0 and cuda:1: a graph runs on one GPU"):
+        converting.convert(graph)
 
 
 def of_both(function, shape):

@@ -3,8 +3,7 @@
 use super::format::Table;
 use super::output;
 use clap::ValueEnum;
-use clap::builder::PossibleValuesParser;
-use litz::{BACKENDS, GivenSchedule, GuardPages, Options, Provenance, Target, Timing, Verify};
+use litz::{GivenSchedule, GuardPages, Options, Provenance, Target, Timing, Verify};
 use litz_runtime::limits::Limit;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -22,9 +21,9 @@ pub struct Common {
     /// avx512-vnni, avx512-bf16, avx512-amx, neon [default: this machine]
     #[arg(long, value_name = "TARGET", conflicts_with = "threads")]
     target: Option<Target>,
-    /// What runs the kernels: native code of a backend, or `reference`, an interpreter: slow, the definition of right
-    /// [default: that of the target, else cpu]
-    #[arg(long, value_name = "DEVICE", value_parser = device_names())]
+    /// What runs the kernels: native code on `cpu`, `cuda` or `cuda:1`, the second GPU, or `reference`, an interpreter: slow, the
+    /// definition of right [default: that of the target, else cpu]
+    #[arg(long, value_name = "DEVICE", value_parser = device_name)]
     device: Option<String>,
     /// On the reference device, run threads of a GPU's kernels side by side, in an order that this seed decides where nothing else
     /// does [default: in the order of the text]
@@ -102,9 +101,7 @@ impl Common {
             options.set_target(target);
         }
         if let Some(device) = &self.device {
-            options.reference = device == REFERENCE;
-            let backend = BACKENDS.iter().find(|backend| backend.name == device);
-            options.backend = backend.unwrap_or(&options.backend);
+            options.set_device(device).expect("invariant: the flag was read by setting it");
         }
         options.reference_options.seed = self.interleave;
         options.freeze &= !self.no_freeze;
@@ -175,11 +172,10 @@ fn read_schedule(path: &str) -> Result<GivenSchedule, String> {
     GivenSchedule::read(Path::new(path)).map_err(|error| error.to_string())
 }
 
-/// The device that interprets kernels, for any backend's target.
-const REFERENCE: &str = "reference";
-
-fn device_names() -> PossibleValuesParser {
-    BACKENDS.iter().map(|backend| backend.name).chain([REFERENCE]).into()
+/// `cuda:1`.
+fn device_name(text: &str) -> Result<String, String> {
+    Options::default().set_device(text)?;
+    Ok(text.to_owned())
 }
 
 /// `call_bytes=1000000`.

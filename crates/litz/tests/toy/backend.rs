@@ -14,6 +14,7 @@ use std::sync::Arc;
 pub static TOY: Factory = Factory {
     name: "toy",
     kind: "cpu",
+    is_numbered: false,
     make: |request| {
         let usual = || "cpu(isa=sse2, threads=1)".parse();
         let target = request.target.map_or_else(usual, Ok)?;
