@@ -15,6 +15,7 @@ use litz_ir::kernel::Kernel;
 use litz_ir::target::Target;
 use litz_runtime::artifact::Machine;
 use litz_runtime::device::Device;
+use litz_runtime::images::Architecture;
 use litz_runtime::pool::ThreadPool;
 
 /// Makes code for one target. Everything here may be called from several threads at once.
@@ -90,7 +91,7 @@ pub struct Factory {
     ///
     /// # Errors
     /// `unsupported-target`, when the request is not one for this backend, or there is no target at hand.
-    pub make: fn(&Request) -> Result<Arc<dyn Backend>, Diag>,
+    pub make: fn(&Request<'_>) -> Result<Arc<dyn Backend>, Diag>,
 }
 
 impl fmt::Debug for Factory {
@@ -101,13 +102,15 @@ impl fmt::Debug for Factory {
 
 /// What a backend is asked for.
 #[derive(Clone, Copy, Debug)]
-pub struct Request {
+pub struct Request<'a> {
     /// What to make code for; `None`: this machine, with all that it has.
     pub target: Option<Target>,
     /// Threads of the host that run kernels; those of a target that is given count instead.
     pub threads: usize,
     /// Which of this machine's devices runs the code, from 0 on, where the backend's are numbered. Code is the same for devices that are alike.
     pub device_number: u32,
+    /// GPUs that machine code is made for, beside the PTX that later ones take; none: that of this machine, else the target's.
+    pub architectures: &'a [Architecture],
 }
 
 /// What a backend could not do with kernels that verify, or with its own text or code: an internal compiler error.

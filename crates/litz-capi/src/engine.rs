@@ -44,7 +44,7 @@ impl Engine {
         match artifact {
             Ok(artifact) => {
                 let artifact = Arc::new(artifact);
-                let device = artifact.device(options.pool(options.threads))?;
+                let device = artifact.device(options.pool(options.threads), options.device_number())?;
                 let run = run_options(&artifact, options);
                 let (program, kernels) = (artifact.program(), artifact.kernels());
                 let executable = Executable::with_options(program, kernels, device, &*artifact, &run)?;
@@ -62,7 +62,7 @@ impl Engine {
     pub(crate) fn share(&self, options: &Options, threads: usize) -> Result<Engine, Failure> {
         match self {
             Engine::Saved { artifact, executable } => {
-                let device = artifact.device(options.pool(threads))?;
+                let device = artifact.device(options.pool(threads), options.device_number())?;
                 let run = run_options(artifact, options);
                 let executable = executable.sharing(artifact.program(), artifact.kernels(), device, &run)?;
                 Ok(Engine::Saved { artifact: Arc::clone(artifact), executable: Box::new(executable) })

@@ -102,7 +102,10 @@ impl From<ArtifactError> for Failure {
             | ArtifactError::Version { .. }
             | ArtifactError::Damaged { .. }
             | ArtifactError::Object(_) => Status::Invalid,
-            ArtifactError::WrongMachine { .. } | ArtifactError::MissingFeatures { .. } => Status::Unsupported,
+            ArtifactError::Image(_) => Status::Invalid,
+            ArtifactError::WrongMachine { .. }
+            | ArtifactError::Gpu { .. }
+            | ArtifactError::MissingFeatures { .. } => Status::Unsupported,
             ArtifactError::Run(error) => return Failure::new(run_status(error), run_message(error)),
         };
         Failure::new(status, error.to_string())

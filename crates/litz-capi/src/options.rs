@@ -93,6 +93,14 @@ impl Options {
         Err(unknown(name, std::iter::empty()))
     }
 
+    /// The number of the GPU that runs a program for GPUs.
+    pub(crate) fn device_number(&self) -> u32 {
+        #[cfg(feature = "compiler")]
+        return self.compiler.device_number;
+        #[cfg(not(feature = "compiler"))]
+        0
+    }
+
     /// Threads for one model.
     pub(crate) fn pool(&self, threads: usize) -> Arc<ThreadPool> {
         Arc::new(if self.bind { ThreadPool::new(threads) } else { ThreadPool::unbound(threads) })

@@ -1,18 +1,18 @@
 //! Makes code for NVIDIA GPUs: LLVM IR, PTX of it by LLVM, machine code of that by nvJitLink or the driver.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use litz_backend::{Backend, BackendError, Factory};
+use litz_backend::{Backend, BackendError, Factory, Request};
 use litz_codegen::passes::{Pass, contract, fragments};
 use litz_ir::Diag;
 use litz_ir::kernel::Kernel;
 use litz_ir::target::{self, GpuIsa, Target, Unit};
-use litz_llvm::emit::{self, Shape};
+use litz_llvm::emit;
 use litz_llvm::{Processor, llvm};
 use litz_runtime::artifact::Machine;
-use litz_runtime::cuda::{CudaDevice, Facts, Gpu, KernelShape};
+use litz_runtime::cuda::{CudaDevice, Facts, Gpu};
 use litz_runtime::device::Device;
+use litz_runtime::images::{self, Architecture};
 use litz_runtime::pool::ThreadPool;
 
 use crate::assembler::Assembler;
@@ -27,11 +27,11 @@ pub static CUDA: Factory = Factory {
     is_numbered: true,
     make: |request| {
         Ok(Arc::new(match request.target {
-            Some(Target::Gpu(gpu)) => CudaBackend::new(gpu, request.device_number),
+            Some(Target::Gpu(gpu)) => CudaBackend::new(gpu, request)?,
             Some(target @ Target::Cpu(_)) => {
                 return Err(Diag::new("unsupported-target", format!("no code of a GPU is for {target}")));
             }
-            None => CudaBackend::of_machine(request.device_number)?,
+            None => CudaBackend::of_machine(request)?,
         }))
     },
 };
@@ -43,16 +43,34 @@ pub struct CudaBackend {
     processor: Processor,
     target: Target,
     isa: GpuIsa,
+    /// What machine code is made for, where somebody asks.
+    architectures: Vec<Architecture>,
 }
 
 impl CudaBackend {
-    /// Code for a GPU, to run on the one of this machine that has the number.
-    pub fn new(gpu: target::Gpu, number: u32) -> CudaBackend {
-        CudaBackend { number, processor: Processor::gpu(gpu.isa), target: Target::Gpu(gpu), isa: gpu.isa }
+    /// Code for a GPU, to run on the one of this machine that the request names.
+    ///
+    /// # Errors
+    /// `unsupported-target`, when machine code is asked for that GPUs of the target do not run.
+    pub fn new(gpu: target::Gpu, request: &Request<'_>) -> Result<CudaBackend, Diag> {
+        let own = own_architecture(gpu.isa);
+        if let Some(other) = request.architectures.iter().find(|other| !own.ptx().runs_on(other.capability()))
+        {
+            let message = format!("code for {} cannot be made for {other}", Target::Gpu(gpu));
+            return Err(Diag::new("unsupported-target", message)
+                .help(format!("name {own}, a later architecture, or another target")));
+        }
+        Ok(CudaBackend {
+            number: request.device_number,
+            processor: Processor::gpu(gpu.isa),
+            target: Target::Gpu(gpu),
+            isa: gpu.isa,
+            architectures: request.architectures.to_vec(),
+        })
     }
 
-    fn of_machine(number: u32) -> Result<CudaBackend, Diag> {
-        let gpu = open(number)?;
+    fn of_machine(request: &Request<'_>) -> Result<CudaBackend, Diag> {
+        let gpu = open(request.device_number)?;
         let isa = isa_of(&gpu.facts).ok_or_else(|| {
             let Facts { name, capability, .. } = &gpu.facts;
             Diag::new(
@@ -69,30 +87,27 @@ impl CudaBackend {
             blocks: gpu.facts.unit_blocks,
         };
         let gpu = target::Gpu { shared_bytes, l2_bytes, unit, ..target::Gpu::new(isa, units) };
-        Ok(CudaBackend::new(gpu, number))
+        CudaBackend::new(gpu, request)
     }
 
-    /// The architecture that machine code is for: that of this machine's GPU, where it runs what was compiled for an earlier one.
-    fn architecture(&self) -> String {
-        let of_machine = open(self.number).ok().map(|gpu| gpu.facts.capability);
-        let is_alone = matches!(self.isa, GpuIsa::Sm90 | GpuIsa::Sm100);
-        match of_machine {
-            Some(capability) if !is_alone && capability >= capability_of(self.isa) => {
-                format!("sm_{capability}")
-            }
-            Some(_) | None => self.processor.cpu.clone(),
+    /// The architectures that machine code is for: those that are asked for, else that of this machine's GPU, where it runs what was
+    /// compiled for an earlier one, else the target's.
+    fn architectures(&self) -> Vec<Architecture> {
+        if !self.architectures.is_empty() {
+            return self.architectures.clone();
         }
+        let own = own_architecture(self.isa);
+        let of_machine = open(self.number).ok().map(|gpu| gpu.facts.capability);
+        let later =
+            of_machine.filter(|&capability| capability != own.capability() && own.ptx().runs_on(capability));
+        vec![later.map_or(own, |capability| Architecture::machine_code(capability, false))]
     }
 }
 
-/// The GPU of that number, which is opened once.
 fn open(number: u32) -> Result<Arc<Gpu>, Diag> {
-    static OPENED: Mutex<BTreeMap<u32, Result<Arc<Gpu>, String>>> = Mutex::new(BTreeMap::new());
-    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-    let found = opened.entry(number).or_insert_with(|| Gpu::open(number).map_err(|error| error.to_string()));
-    found.clone().map_err(|message| {
-        Diag::new("unsupported-target", message).help(
-            "`litz compile --to asm` makes code for any GPU, and `--device reference` interprets its kernels",
+    Gpu::numbered(number).map_err(|error| {
+        Diag::new("unsupported-target", error.to_string()).help(
+            "`litz compile --target 'gpu(isa=sm80, units=108)' -o FILE.litzc` saves code for any GPU, and `--device reference` interprets it",
         )
     })
 }
@@ -107,12 +122,13 @@ fn isa_of(facts: &Facts) -> Option<GpuIsa> {
     }
 }
 
-fn capability_of(isa: GpuIsa) -> u32 {
+/// What machine code of an instruction set is for at least.
+fn own_architecture(isa: GpuIsa) -> Architecture {
     match isa {
-        GpuIsa::Sm80 => 80,
-        GpuIsa::Sm89 => 89,
-        GpuIsa::Sm90 => 90,
-        GpuIsa::Sm100 => 100,
+        GpuIsa::Sm80 => Architecture::machine_code(80, false),
+        GpuIsa::Sm89 => Architecture::machine_code(89, false),
+        GpuIsa::Sm90 => Architecture::machine_code(90, true),
+        GpuIsa::Sm100 => Architecture::machine_code(100, true),
     }
 }
 
@@ -140,13 +156,16 @@ impl Backend for CudaBackend {
 
     fn assemble(&self, text: &str) -> Result<Vec<u8>, BackendError> {
         let ptx = llvm::assembly(text, &self.processor).map_err(|e| BackendError::new("llvm", e))?;
-        match Assembler::of_machine() {
-            Some(assembler) => {
-                let code = assembler.assemble(&ptx, &self.architecture());
-                Ok(code.map_err(|e| BackendError::new("nvJitLink", e))?.cubin)
+        let mut images = Vec::new();
+        if let Some(assembler) = Assembler::of_machine() {
+            for architecture in self.architectures() {
+                let code = assembler.assemble(&ptx, &architecture.to_string());
+                images.push((architecture, code.map_err(|e| BackendError::new("nvJitLink", e))?.cubin));
             }
-            None => Ok(ptx.into_bytes()),
         }
+        // For later ones, and where nothing has assembled it, the driver does.
+        images.push((own_architecture(self.isa).ptx(), ptx.into_bytes()));
+        Ok(images::pack(&images))
     }
 
     fn listing(&self, text: &str) -> Result<Option<String>, BackendError> {
@@ -155,7 +174,7 @@ impl Backend for CudaBackend {
 
     fn key(&self) -> String {
         let assembler = Assembler::of_machine().map_or(0, |assembler| assembler.version);
-        format!("{:?} {} {assembler}", self.processor, self.architecture())
+        format!("{:?} {:?} {assembler}", self.processor, self.architectures())
     }
 
     fn machine(&self) -> Machine {
@@ -164,17 +183,10 @@ impl Backend for CudaBackend {
 
     fn check_machine(&self) -> Result<(), Diag> {
         let gpu = open(self.number)?;
-        let own = capability_of(self.isa);
-        let found = gpu.facts.capability;
-        let runs = match self.isa {
-            GpuIsa::Sm80 | GpuIsa::Sm89 => found >= own,
-            GpuIsa::Sm90 | GpuIsa::Sm100 => found == own,
-        };
-        if runs {
+        if own_architecture(self.isa).ptx().runs_on(gpu.facts.capability) {
             return Ok(());
         }
-        let Facts { name, .. } = &gpu.facts;
-        Err(Diag::new("unsupported-target", format!("{name} cannot run code for {}", self.target)))
+        Err(Diag::new("unsupported-target", format!("{gpu} cannot run code for {}", self.target)))
     }
 
     fn load(
@@ -184,14 +196,8 @@ impl Backend for CudaBackend {
         _: &dyn Fn() -> Arc<ThreadPool>,
     ) -> Result<Arc<dyn Device>, BackendError> {
         let gpu = open(self.number).map_err(|e| BackendError::new("load", e))?;
-        let shape = |kernel: &Kernel| {
-            let shape = Shape::of(kernel).map_err(|e| BackendError::new("load", e))?;
-            let sizes = [shape.blocks_of_point, shape.global_bytes];
-            KernelShape::new(kernel, shape.threads, shape.shared_bytes, sizes, shape.counts_blocks)
-                .map_err(|e| BackendError::new("load", e))
-        };
-        let shapes = kernels.iter().map(shape).collect::<Result<_, _>>()?;
-        let device = CudaDevice::new(gpu, shapes, objects).map_err(|e| BackendError::new("load", e))?;
+        let objects: Vec<&[u8]> = objects.iter().map(Vec::as_slice).collect();
+        let device = CudaDevice::new(gpu, kernels, &objects).map_err(|e| BackendError::new("load", e))?;
         Ok(Arc::new(device))
     }
 }

@@ -34,6 +34,7 @@ mod fragment;
 mod lanes;
 mod product;
 mod ring;
+mod shape;
 mod stmt;
 
 use crate::dtype::Dtype;
@@ -51,6 +52,7 @@ pub use fragment::{Fragment, FragmentLoad, FragmentProduct, Operand, Rows};
 pub use lanes::LaneReduction;
 pub use product::{Dot, Element, Matrix, MatrixProduct};
 pub use ring::{Filling, Ring, RingData, Warps};
+pub use shape::{Shape, threads_of};
 pub use stmt::{KernelLoopKind, Loop, Stmt, visit, visit_mut};
 
 entity!(

@@ -1,23 +1,31 @@
-//! Runs a compiled program on inputs of zeros and prints its outputs: `run_artifact model.litzc [threads]`.
+//! Runs a compiled program on inputs of zeros and prints its outputs: `run_artifact model.litzc [threads] [GPU]`.
 //!
-//! Symbolic sizes get the values that they had when the model was exported, or the smallest that they may have.
+//! Symbolic sizes get the values that they had when the model was exported, or the smallest that they may have. A program for GPUs
+//! runs on the one of that number, from 0 on, where the runtime is built with the feature `cuda`.
 
 use litz_ir::graph::TensorType;
 use litz_runtime::Tensor;
 use litz_runtime::artifact::Artifact;
-use litz_runtime::program::Value;
+use litz_runtime::pool::ThreadPool;
+use litz_runtime::program::{Executable, RunOptions, Value};
 use litz_runtime::tensor::contiguous_strides;
 use litz_sym::{Expr, Facts};
 use std::error::Error;
+use std::sync::Arc;
 use std::time::Instant;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
-    let path = args.next().ok_or("usage: run_artifact model.litzc [threads]")?;
+    let path = args.next().ok_or("usage: run_artifact model.litzc [threads] [GPU]")?;
     let threads = args.next().map_or(Ok(1), |threads| threads.parse())?;
+    let number = args.next().map_or(Ok(0), |number| number.parse())?;
     let start = Instant::now();
     let artifact = Artifact::open(&path)?;
-    let executable = artifact.executable(threads)?;
+    let executable = {
+        let device = artifact.device(Arc::new(ThreadPool::new(threads)), number)?;
+        let options = RunOptions { constants: artifact.constants(), ..RunOptions::default() };
+        Executable::with_options(artifact.program(), artifact.kernels(), device, &artifact, &options)?
+    };
     println!("loaded in {:.1?}", start.elapsed());
     let program = artifact.program();
     let inputs: Vec<Tensor> =

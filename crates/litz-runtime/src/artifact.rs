@@ -27,12 +27,13 @@ use litz_sym::Expr;
 
 use crate::device::Device;
 use crate::error::{ConstantError, RunError};
+use crate::images::{self, Architecture, ImageError};
 use crate::native::NativeDevice;
 use crate::object::{LoadedObject, ObjectError};
 use crate::pool::ThreadPool;
 use crate::program::{ConstantSource, Executable, RunOptions};
 use crate::tensor::Tensor;
-use crate::weights::Weights;
+use crate::weights::{self, ConstMemory, Weights};
 use crate::{routines, symbols};
 use container::{Reader, Sections, put_string};
 use freeze::Frozen;
@@ -67,22 +68,40 @@ pub fn write(path: &Path, parts: &Parts<'_>, executable: &Executable) -> Result<
     if parts.constants == ConstantSource::Model && !executable.has_constants_of_model() {
         return Err(RunError::from(ConstantError::Folded).into());
     }
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
-    let unfinished = path.with_file_name(name);
-    let written = executable.with_memory(|constants, kept| -> io::Result<()> {
-        let Frozen { program, weights } = match parts.constants {
+    executable.with_memory(|constants, kept| {
+        let frozen = match parts.constants {
             ConstantSource::Model => Frozen { program: parts.program.clone(), weights: constants.to_vec() },
             ConstantSource::Folded => freeze::freeze(parts.program, constants, kept),
         };
-        let launched = freeze::launched(&program);
-        let kernels: Vec<&Kernel> =
-            parts.kernels.iter().filter(|k| launched.contains(k.name.as_str())).collect();
+        write_file(path, parts, &frozen)
+    })?
+}
+
+/// As [`write()`], of a program that need not be loaded, nor run here: with the model's constants, which `weights` has, and load steps that
+/// run at each start.
+///
+/// # Errors
+/// When the file cannot be written, and when `weights` lacks a constant or has another one.
+pub fn write_unloaded(path: &Path, parts: &Parts<'_>, weights: &dyn Weights) -> Result<(), ArtifactError> {
+    let constants = weights::of_program(parts.program, weights)?;
+    let weights = constants.iter().map(ConstMemory::as_slice).collect();
+    let parts = Parts { constants: ConstantSource::Model, ..*parts };
+    write_file(path, &parts, &Frozen { program: parts.program.clone(), weights })
+}
+
+fn write_file(path: &Path, parts: &Parts<'_>, frozen: &Frozen<'_>) -> Result<(), ArtifactError> {
+    let Frozen { program, weights } = frozen;
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let unfinished = path.with_file_name(name);
+    let launched = freeze::launched(program);
+    let kernels: Vec<&Kernel> = parts.kernels.iter().filter(|k| launched.contains(k.name.as_str())).collect();
+    let write = || -> io::Result<()> {
         let mut out = BufWriter::new(File::create(&unfinished)?);
-        write_sections(&mut out, parts, &program, &kernels, &weights)?;
+        write_sections(&mut out, parts, program, &kernels, weights)?;
         out.into_inner()?.sync_all()
-    })?;
-    let written = written.and_then(|()| fs::rename(&unfinished, path));
+    };
+    let written = write().and_then(|()| fs::rename(&unfinished, path));
     if written.is_err() {
         // It may not even have been created.
         let _ = fs::remove_file(&unfinished);
@@ -200,7 +219,7 @@ impl Artifact {
         threads: usize,
         options: &RunOptions<'_>,
     ) -> Result<Executable, ArtifactError> {
-        let device = self.device(Arc::new(ThreadPool::new(threads)))?;
+        let device = self.device(Arc::new(ThreadPool::new(threads)), 0)?;
         let options = RunOptions { constants: self.constants(), ..options.clone() };
         Ok(Executable::with_options(&self.program, &self.kernels, device, self, &options)?)
     }
@@ -214,11 +233,48 @@ impl Artifact {
         objects.map(|at| self.sections.checked((*self.file).as_ref(), &object_section(at))).collect()
     }
 
-    /// The kernels, loaded.
+    /// What kernels have code for, where they are for GPUs: what all of them have.
+    ///
+    /// # Errors
+    /// When the code is damaged.
+    pub fn architectures(&self) -> Result<Vec<Architecture>, ArtifactError> {
+        if !self.about.machine.is_gpu() {
+            return Ok(Vec::new());
+        }
+        let mut common: Option<Vec<Architecture>> = None;
+        for object in self.objects()? {
+            let found: Vec<Architecture> = images::unpack(object)?.iter().map(|(own, _)| *own).collect();
+            common = Some(match common {
+                Some(common) => common.into_iter().filter(|own| found.contains(own)).collect(),
+                None => found,
+            });
+        }
+        Ok(common.unwrap_or_default())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn gpu(&self, number: u32) -> Result<Arc<dyn Device>, ArtifactError> {
+        use crate::cuda::{CudaDevice, Gpu};
+        let objects = self.objects()?;
+        let device = Gpu::numbered(number).and_then(|gpu| CudaDevice::new(gpu, &self.kernels, &objects));
+        let device = device.map_err(|error| ArtifactError::Gpu { message: error.to_string() })?;
+        Ok(Arc::new(device))
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    fn gpu(&self, _: u32) -> Result<Arc<dyn Device>, ArtifactError> {
+        let message = "this build of the runtime has no GPUs: build it with the feature `cuda`".to_owned();
+        Err(ArtifactError::Gpu { message })
+    }
+
+    /// The kernels, loaded; those for GPUs on the one of this machine that has the number, from 0 on.
     ///
     /// # Errors
     /// When this machine cannot run the code, or the code is damaged.
-    pub fn device(&self, pool: Arc<ThreadPool>) -> Result<Arc<dyn Device>, ArtifactError> {
+    pub fn device(&self, pool: Arc<ThreadPool>, number: u32) -> Result<Arc<dyn Device>, ArtifactError> {
+        if self.about.machine.is_gpu() {
+            return self.gpu(number);
+        }
         self.about.machine.check()?;
         let resolve = |name: &str| routines::symbol(name).or_else(|| symbols::c_library_symbol(name));
         let load = |bytes| LoadedObject::load(bytes, &resolve).map(Arc::new);
@@ -377,6 +433,15 @@ pub enum ArtifactError {
     MissingFeatures {
         /// Their LLVM names.
         features: Vec<String>,
+    },
+    /// Code for GPUs that is damaged.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// A GPU that is not there, or does not take the code.
+    #[error("{message}")]
+    Gpu {
+        /// What its driver says, or what the code is for.
+        message: String,
     },
     /// Code that cannot be loaded.
     #[error(transparent)]

@@ -12,11 +12,12 @@ mod stream;
 
 use std::sync::Arc;
 
+use litz_ir::kernel::Kernel;
+
 use crate::arena::OutOfMemory;
 use crate::device::{Device, DeviceMemory, KernelId, Stream};
 use crate::error::RunError;
 pub use driver::{CudaError, Facts, Gpu};
-pub use kernels::KernelShape;
 use kernels::Kernels;
 use memory::Memory;
 use stream::CudaStream;
@@ -29,16 +30,12 @@ pub struct CudaDevice {
 }
 
 impl CudaDevice {
-    /// Loads modules, which are cubins or PTX, and finds each kernel in one of them.
+    /// Loads what of each object ([`crate::images`]) the GPU runs, and finds each kernel in one of them.
     ///
     /// # Errors
-    /// When the driver takes a module not, or no module has a kernel.
-    pub fn new(
-        gpu: Arc<Gpu>,
-        kernels: Vec<KernelShape>,
-        modules: &[Vec<u8>],
-    ) -> Result<CudaDevice, CudaError> {
-        let kernels = Arc::new(Kernels::load(&gpu, kernels, modules)?);
+    /// When an object has no code for the GPU, the driver does not take it, or no object has a kernel.
+    pub fn new(gpu: Arc<Gpu>, kernels: &[Kernel], objects: &[&[u8]]) -> Result<CudaDevice, CudaError> {
+        let kernels = Arc::new(Kernels::load(&gpu, kernels, objects)?);
         let memory = Arc::new(Memory::new(Arc::clone(&gpu)));
         Ok(CudaDevice { gpu, kernels, memory })
     }

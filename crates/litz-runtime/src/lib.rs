@@ -12,6 +12,7 @@ pub mod dlpack;
 pub mod error;
 mod formula;
 pub mod host;
+pub mod images;
 pub mod limits;
 pub mod mapping;
 pub mod native;

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 
 use litz_ir::Dtype;
+use litz_ir::program::{Const, Program};
+use litz_sym::Expr;
 
 use crate::arena::{ALIGNMENT, AlignedBuf, GuardPages};
 use crate::error::RunError;
@@ -107,6 +109,23 @@ pub(crate) fn load(
     copy_strided(ty.dtype.size(), ty.sizes, src, (buffer.as_mut_slice(), ty.strides));
     weights.release(ty.name);
     Ok(ConstMemory::Owned(buffer))
+}
+
+/// What a program takes as constants, in its order.
+pub(crate) fn of_program(program: &Program, weights: &dyn Weights) -> Result<Vec<ConstMemory>, RunError> {
+    let load = |constant: &Const| {
+        let Const { name, ty, .. } = constant;
+        let numbers = |exprs: &[Expr]| {
+            let numbers = exprs.iter().map(|expr| usize::try_from(expr.as_int()?).ok());
+            numbers.collect::<Option<Vec<usize>>>()
+        };
+        let (Some(sizes), Some(strides)) = (numbers(&ty.sizes), numbers(&ty.strides)) else {
+            return Err(RunError::bug("weights", format!("constant \"{name}\" has no sizes")));
+        };
+        let ty = ConstType { name, dtype: ty.dtype, sizes: &sizes, strides: &strides, is_written: false };
+        load(weights, &ty, GuardPages::Off)
+    };
+    program.consts.iter().map(load).collect()
 }
 
 #[cfg(test)]

@@ -5,15 +5,35 @@ use crate::code::contents;
 use crate::compiled::{Compiled, run_options};
 use crate::error::Error;
 use crate::host;
+use crate::model::Model;
 use crate::options::Options;
 use crate::pipeline::Texts;
 use crate::profile::Profile;
+use crate::runner::Timing;
 use litz_ir::Diag;
 use litz_runtime::artifact::{self, Artifact};
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::{ConstantSource, Executable};
 use std::path::Path;
 use std::sync::Arc;
+
+impl Model {
+    /// Compiles, and writes to one file what [`Compiled::save_updatable`] writes: for a target that this machine need not be able to run, such as
+    /// a GPU that it does not have. Nothing is loaded; load steps run where the file is. Returns what each stage took.
+    ///
+    /// # Errors
+    /// As [`Model::compile`], and when the file cannot be written.
+    pub fn save_for(
+        &self,
+        path: impl AsRef<Path>,
+        options: &Options,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Vec<Timing>, Error> {
+        let (timings, realized, code) = self.code_for(options, progress)?;
+        artifact::write_unloaded(path.as_ref(), &code.parts(&realized, ConstantSource::Model), self)?;
+        Ok(timings)
+    }
+}
 
 impl Compiled {
     /// Writes the program, its machine code and its constants, as they are at this moment, to one file, which
@@ -56,7 +76,7 @@ impl Compiled {
             Some(shared) => Arc::clone(&shared.0),
             None => Arc::new(pool(options.threads)),
         };
-        let device = artifact.device(pool)?;
+        let device = artifact.device(pool, options.device_number)?;
         let profile = options.profile.then(|| Arc::new(Profile::new(device.clone())));
         let device = profile.as_ref().map_or(device, |profile| Arc::clone(profile) as Device);
         let (program, kernels) = (artifact.program(), artifact.kernels());
@@ -83,9 +103,9 @@ impl Compiled {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Model;
     use crate::options::Verify;
     use litz_runtime::Tensor;
+    use litz_runtime::artifact::ArtifactError;
     use std::fs;
     use std::path::PathBuf;
 
@@ -322,6 +342,70 @@ mod tests {
             fs::write(&path, &bytes[..bytes.len() / 2]).expect("writable");
         }
         assert!(was_scheduled(&model.compile(&cached).expect("compiles")));
+    }
+
+    fn for_gpus(architectures: &[&str], cache: Option<&Path>) -> Options {
+        let target = "gpu(isa=sm80, units=108)".parse().expect("a target");
+        let architectures = architectures.iter().map(|name| name.parse().expect("a name")).collect();
+        let mut options = Options { architectures, ..options(cache) };
+        options.set_target(target);
+        options
+    }
+
+    #[test]
+    fn programs_for_gpus_are_saved_on_any_machine() {
+        let (folder, model) = (Folder::new("gpu"), digits());
+        let path = folder.0.join("digits.litzc");
+        let options = for_gpus(&["sm_80", "sm_90"], Some(&folder.0.join("cache")));
+        let timings = model.save_for(&path, &options, &mut |_| {}).expect("compiles");
+        assert!(timings.iter().any(|timing| timing.name == "schedule"));
+        let artifact = Artifact::open(&path).expect("it is sound");
+        artifact.check().expect("it is sound");
+        let names: Vec<String> =
+            artifact.architectures().expect("sound").iter().map(ToString::to_string).collect();
+        // Machine code only where nvJitLink is.
+        assert!(names == ["sm_80", "sm_90", "compute_80"] || names == ["compute_80"], "{names:?}");
+        assert_eq!(artifact.constants(), ConstantSource::Model);
+        match artifact.executable(1) {
+            Ok(executable) => {
+                let found = results(executable.run(&inputs(&model)).expect("the call is right"));
+                let direct = run(&model.compile(&self::options(None)).expect("compiles"), &model);
+                for (found, direct) in found.iter().zip(&direct) {
+                    let pairs = found.to_f64().into_iter().zip(direct.to_f64());
+                    assert!(pairs.into_iter().all(|(a, b)| (a - b).abs() <= 1e-3 * b.abs().max(1.0)));
+                }
+            }
+            Err(ArtifactError::Gpu { message }) => assert!(message.contains("GPU"), "{message}"),
+            Err(other) => panic!("{other}"),
+        }
+        // What is in the cache is the same program.
+        let again = folder.0.join("again.litzc");
+        let timings = model.save_for(&again, &options, &mut |_| {}).expect("it is there");
+        assert!(timings.iter().all(|timing| timing.name != "schedule"));
+        assert_eq!(fs::read(&again).expect("readable"), fs::read(&path).expect("readable"));
+        // Code for other GPUs is another entry.
+        let others = Options { architectures: Vec::new(), ..options };
+        let timings = model.save_for(&again, &others, &mut |_| {}).expect("compiles");
+        assert!(timings.iter().any(|timing| timing.name == "schedule"));
+    }
+
+    #[test]
+    fn programs_for_gpus_that_are_cut_off_are_refused() {
+        let (folder, model) = (Folder::new("gpu-cut"), digits());
+        let path = folder.0.join("digits.litzc");
+        model.save_for(&path, &for_gpus(&[], None), &mut |_| {}).expect("compiles");
+        let bytes = fs::read(&path).expect("readable");
+        for part in 0..16 {
+            let cut = bytes[..bytes.len() * part / 16].to_vec();
+            assert!(Artifact::from_bytes(Arc::new(cut)).is_err(), "{part} of 16");
+        }
+    }
+
+    #[test]
+    fn code_for_earlier_gpus_than_the_target_is_refused() {
+        let error = digits().save_for("never.litzc", &for_gpus(&["sm_75"], None), &mut |_| {});
+        let error = error.expect_err("sm_75 has fewer instructions").to_string();
+        assert!(error.contains("cannot be made for sm_75"), "{error}");
     }
 
     #[test]

@@ -21,8 +21,12 @@ pub type Device = Arc<dyn litz_runtime::device::Device>;
 /// # Errors
 /// [`Error::Unsupported`] when it does not make code for the target.
 pub fn backend(options: &Options) -> Result<Arc<dyn Backend>, Error> {
-    let request =
-        Request { target: options.target, threads: options.threads, device_number: options.device_number };
+    let request = Request {
+        target: options.target,
+        threads: options.threads,
+        device_number: options.device_number,
+        architectures: &options.architectures,
+    };
     (options.backend.make)(&request).map_err(Error::unsupported)
 }
 

@@ -97,6 +97,20 @@ impl Model {
         })
     }
 
+    /// Kernels, program and machine code, of which nothing is loaded, and what each stage took.
+    pub(crate) fn code_for(
+        &self,
+        options: &Options,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<(Vec<Timing>, Realized, Code), Error> {
+        let mut run = Runner::new(options.verify, options.dump.clone(), progress);
+        let (cache, backend) = (options.cache()?, backends::backend(options)?);
+        let kept = cache.as_ref().and_then(|cache| Kept::new(self, &*backend, options, cache));
+        let (texts, code) = self.code(&*backend, options, &mut run, cache.as_ref(), kept.as_ref())?;
+        let realized = texts.realized.ok_or_else(|| Error::bug("realize", "it gave nothing"))?;
+        Ok((run.timings, realized, code))
+    }
+
     /// Texts and machine code: those that an earlier process left in the cache, else made.
     fn code(
         &self,

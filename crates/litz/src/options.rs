@@ -7,6 +7,7 @@ use litz_backend::Factory;
 use litz_ir::target::Target;
 use litz_passes::loops::Inlining;
 use litz_runtime::cache::{CacheInfo, ObjectCache, OpenError};
+use litz_runtime::images::Architecture;
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::reference::ReferenceOptions;
 use litz_runtime::{GuardPages, Host, Limits};
@@ -32,6 +33,8 @@ pub struct Options {
     pub backend: &'static Factory,
     /// Which of this machine's devices runs the model, from 0 on, where the backend's are numbered: GPUs.
     pub device_number: u32,
+    /// GPUs that machine code is made for, beside the PTX that later ones take; none: that of this machine, else the target's.
+    pub architectures: Vec<Architecture>,
     /// What is compiled for; `None`: this machine, with so many threads.
     pub target: Option<Target>,
     /// Run on the reference device: slow, obvious, the definition of right.
@@ -128,6 +131,7 @@ impl Default for Options {
             pool: None,
             backend: BACKENDS[0],
             device_number: 0,
+            architectures: Vec::new(),
             target: None,
             reference: false,
             reference_options: ReferenceOptions::default(),

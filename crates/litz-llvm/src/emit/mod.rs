@@ -38,7 +38,6 @@ use crate::processor::{Isa, Processor};
 use block::{Builder, Value};
 use ty::Prim;
 
-pub use gpu::Shape;
 pub use math::externals;
 
 /// Why a kernel has no text.

@@ -22,6 +22,11 @@ impl Machine {
         Machine { triple: triple.to_owned(), features: names.map(str::to_owned).collect() }
     }
 
+    /// Whether it is an NVIDIA GPU.
+    pub fn is_gpu(&self) -> bool {
+        self.triple.starts_with("nvptx64-")
+    }
+
     /// # Errors
     /// When this machine is of another kind, or lacks a feature.
     pub fn check(&self) -> Result<(), ArtifactError> {

@@ -1,9 +1,10 @@
 //! Finds GPUs, and calls the driver.
 
+use std::collections::BTreeMap;
 use std::ffi::{CStr, c_int};
 use std::fmt;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute as Attribute, CUresult};
 
@@ -52,6 +53,7 @@ pub(super) fn check(call: &str, result: CUresult) -> Result<(), CudaError> {
 
 /// A GPU, and its primary context.
 pub struct Gpu {
+    number: u32,
     device: CUdevice,
     context: CUcontext,
     /// What it has.
@@ -89,6 +91,16 @@ pub struct Facts {
 }
 
 impl Gpu {
+    /// The GPU of that number, which a process opens once.
+    ///
+    /// # Errors
+    /// As [`Gpu::open`].
+    pub fn numbered(number: u32) -> Result<Arc<Gpu>, CudaError> {
+        static OPENED: Mutex<BTreeMap<u32, Result<Arc<Gpu>, CudaError>>> = Mutex::new(BTreeMap::new());
+        let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+        opened.entry(number).or_insert_with(|| Gpu::open(number)).clone()
+    }
+
     /// The GPU of that number.
     ///
     /// # Errors
@@ -109,7 +121,7 @@ impl Gpu {
             check("cuDevicePrimaryCtxRetain", sys::cuDevicePrimaryCtxRetain(&raw mut context, device))?;
         }
         let facts = Facts::of(device)?;
-        Ok(Arc::new(Gpu { device, context, facts }))
+        Ok(Arc::new(Gpu { number, device, context, facts }))
     }
 
     /// Makes its context that of the calling thread, until what is returned is dropped.
@@ -123,6 +135,12 @@ impl Gpu {
             }
         }
         Ok(Entered { before: (before != self.context).then_some(before) })
+    }
+}
+
+impl fmt::Display for Gpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cuda:{}, {}", self.number, self.facts.name)
     }
 }
 

@@ -6,16 +6,17 @@ use std::ptr;
 use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUfunction, CUfunction_attribute as Attribute, CUmodule};
-use litz_ir::kernel::{Kernel, MemorySpace};
+use litz_ir::kernel::{Kernel, MemorySpace, Shape};
 use litz_sym::Expr;
 
 use super::driver::{CudaError, Gpu, check};
 use crate::device::KernelId;
 use crate::formula::Formula;
+use crate::images;
 
 /// How a kernel is launched: what its code relies on.
 #[derive(Clone, Debug)]
-pub struct KernelShape {
+pub(super) struct KernelShape {
     name: String,
     pub(super) checks: Vec<String>,
     /// Of each parameter the bytes that it is passed by value, 0 for addresses.
@@ -33,17 +34,13 @@ pub struct KernelShape {
 }
 
 impl KernelShape {
-    /// That of a kernel whose code was made for so many threads and blocks, and so much memory.
+    /// That of a kernel.
     ///
     /// # Errors
-    /// When these depend on other symbols than the sizes that a launch is given.
-    pub fn new(
-        kernel: &Kernel,
-        threads: u32,
-        shared_bytes: u32,
-        [blocks, global_bytes]: [Expr; 2],
-        counts_blocks: bool,
-    ) -> Result<KernelShape, CudaError> {
+    /// When it has none, or it depends on other symbols than the sizes that a launch is given.
+    pub(super) fn of(kernel: &Kernel) -> Result<KernelShape, CudaError> {
+        let shape = Shape::of(kernel)
+            .map_err(|diag| CudaError::new(format!("kernel @{}", kernel.name), diag.message))?;
         let formula = |expr: Expr| {
             Formula::new(expr, &|sym| kernel.sizes.iter().position(|size| *size == sym)).map_err(|sym| {
                 CudaError::new(
@@ -60,17 +57,17 @@ impl KernelShape {
             name: kernel.name.clone(),
             checks: kernel.checks.clone(),
             parameters: parameters.collect(),
-            threads,
-            shared_bytes,
+            threads: shape.threads,
+            shared_bytes: shape.shared_bytes,
             persistent: kernel.persistent,
-            blocks: formula(blocks)?,
-            global_bytes: formula(global_bytes)?,
-            counts_blocks,
+            blocks: formula(shape.blocks_of_point)?,
+            global_bytes: formula(shape.global_bytes)?,
+            counts_blocks: shape.counts_blocks,
         })
     }
 
     /// The name.
-    pub fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         &self.name
     }
 
@@ -94,16 +91,14 @@ unsafe impl Send for Kernels {}
 unsafe impl Sync for Kernels {}
 
 impl Kernels {
-    pub(super) fn load(
-        gpu: &Arc<Gpu>,
-        shapes: Vec<KernelShape>,
-        modules: &[Vec<u8>],
-    ) -> Result<Kernels, CudaError> {
+    pub(super) fn load(gpu: &Arc<Gpu>, kernels: &[Kernel], objects: &[&[u8]]) -> Result<Kernels, CudaError> {
         let _entered = gpu.enter()?;
+        let shapes = kernels.iter().map(KernelShape::of).collect::<Result<Vec<_>, _>>()?;
         let by_name = shapes.iter().enumerate().map(|(at, shape)| (shape.name.clone(), at)).collect();
         let mut kernels = Kernels { gpu: Arc::clone(gpu), modules: Vec::new(), all: Vec::new(), by_name };
-        for module in modules {
-            kernels.modules.push(load(module)?);
+        for object in objects {
+            let image = images::image_for(object, gpu.facts.capability);
+            kernels.modules.push(load(image.map_err(|error| CudaError::new(gpu.to_string(), error))?)?);
         }
         for shape in shapes {
             let function = kernels.function(&shape)?;

@@ -15,6 +15,7 @@ use litz_codegen::Realized;
 use litz_ir::Diag;
 use litz_ir::kernel::Kernel;
 use litz_ir::loops::Loops;
+use litz_runtime::images::Architecture;
 use litz_runtime::weights::Weights;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -42,6 +43,9 @@ pub struct Args {
     /// packed and folded at each start
     #[arg(long)]
     updatable: bool,
+    /// GPUs that machine code is made for, such as sm_80,sm_90, beside the PTX that later ones take [default: this machine's, else the target's]
+    #[arg(long, value_name = "ARCH,..", value_delimiter = ',')]
+    arch: Vec<Architecture>,
     #[command(flatten)]
     common: Compiling,
 }
@@ -135,7 +139,7 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     if to == To::C && args.output.is_none() {
         return Err(Failure::invalid("a program in C needs a folder to go to: -o DIR"));
     }
-    let options = args.common.options();
+    let options = Options { architectures: args.arch.clone(), ..args.common.options() };
     if options.schedule.is_some() && to.stage() < Stage::Schedule {
         let message = format_args!("a schedule is of no use: {} comes before it", to.stage().name());
         return Err(Failure::invalid(message));
@@ -143,7 +147,14 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     if let (None, Some(path)) =
         (args.to, args.output.as_deref().filter(|p| p.extension().is_some_and(|e| e == load::SAVED)))
     {
-        let compiled = load::compile(&load::open(&args.file, &args.which)?, &options)?;
+        let model = load::open(&args.file, &args.which)?;
+        if litz::backend(&options)?.check_machine().is_err() && !options.reference {
+            let progress = Progress::start();
+            let timings = model.save_for(path, &options, &mut |step| progress.say(step))?;
+            args.common.print_timings(&timings);
+            return Ok(Exit::Ok);
+        }
+        let compiled = load::compile(&model, &options)?;
         args.common.print_timings(&compiled.timings);
         if args.updatable {
             compiled.save_updatable(path)?

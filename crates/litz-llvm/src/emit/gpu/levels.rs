@@ -9,15 +9,13 @@
 
 use std::rc::Rc;
 
-use litz_ir::kernel::{Kernel, Loop, Mem, MemorySpace};
+use litz_ir::kernel::{Kernel, Loop, Mem, MemorySpace, Shape, threads_of};
 use litz_ir::target::{Level, Team};
 use litz_sym::Expr;
 
 use super::super::block::Value;
 use super::super::ty::Prim;
 use super::super::{Bound, EmitError, Emitter, body};
-use super::Shape;
-use super::shape::threads_of;
 
 /// What is known of the thread that runs the code.
 #[derive(Clone, Debug)]

@@ -22,14 +22,13 @@ mod fragments;
 mod lanes;
 mod levels;
 mod memory;
-mod shape;
 mod sync;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::rc::Rc;
 
-use litz_ir::kernel::{Blocks, Kernel, Mem, MemorySpace};
+use litz_ir::kernel::{Blocks, Kernel, Mem, MemorySpace, Shape};
 use litz_sym::Expr;
 
 use super::block::{ScopeKind, Value};
@@ -38,7 +37,6 @@ use super::{Bound, EmitError, Emitter, Form, Function, MemState, body, register}
 use crate::processor::Processor;
 use crate::vmath::library;
 pub(super) use levels::Thread;
-pub use shape::Shape;
 
 /// A parameter.
 fn named(name: &str, ty: Ty) -> Value {
@@ -47,7 +45,7 @@ fn named(name: &str, ty: Ty) -> Value {
 
 /// The function of a kernel.
 pub(super) fn function(kernel: &Kernel, target: &Processor) -> Result<Function, EmitError> {
-    let shape = Shape::of(kernel)?;
+    let shape = Shape::of(kernel).map_err(|diag| EmitError::unsupported(diag.message))?;
     let mut cx = Emitter::new(kernel, target, named("%status", Ty::PTR));
     let mut parameters = Vec::new();
     for (mem, data) in kernel.mems.iter().take(kernel.params) {

@@ -1,12 +1,12 @@
 //! Says what a kernel of a GPU needs to be launched: threads, blocks, shared memory, and memory of its own.
 
-use litz_ir::kernel::{Act, Blocks, Kernel, KernelLoopKind, Mem, MemorySpace, Stmt, Sync, visit};
-use litz_ir::target::{Gpu, Level};
+use super::{Act, Blocks, Kernel, KernelLoopKind, Mem, MemorySpace, Stmt, Sync, visit};
+use crate::Diag;
+use crate::target::{Gpu, Level};
 use litz_sym::{Expr, Facts};
 
-use super::super::EmitError;
-
-/// How a kernel is launched. Emitted code relies on it.
+/// How a kernel is launched on a GPU: `@k` with 128 threads a block, `ceildiv(s0, 4)` blocks a point, 2048 shared bytes. Code is made for
+/// it, and the same kernel always has the same.
 #[derive(Clone, Debug)]
 pub struct Shape {
     /// Threads of a block, whole warps.
@@ -35,7 +35,7 @@ impl Shape {
     ///
     /// # Errors
     /// When the threads of a block share memory of which the size has no bound.
-    pub fn of(kernel: &Kernel) -> Result<Shape, EmitError> {
+    pub fn of(kernel: &Kernel) -> Result<Shape, Diag> {
         let mut facts = kernel.facts.clone();
         kernel.grid.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
         let mut teams = Teams { facts: facts.clone(), threads: 1, blocks: Expr::one() };
@@ -74,7 +74,7 @@ impl Shape {
         });
         let shared_bytes = u32::try_from(shared).ok().filter(|&bytes| bytes < 1 << 20);
         let shared_bytes = shared_bytes.ok_or_else(|| {
-            EmitError::unsupported("threads that share memory of which the size has no bound")
+            Diag::new("unbounded-memory", "threads share memory of which the size has no bound")
         })?;
         Ok(Shape {
             threads: teams.threads.next_multiple_of(Gpu::LANES),
@@ -87,8 +87,8 @@ impl Shape {
         })
     }
 
-    /// Where a memory begins, in bytes.
-    pub(super) fn place(&self, mem: Mem) -> Option<Expr> {
+    /// Where a memory begins, in bytes; none where it is no part of what threads share.
+    pub fn place(&self, mem: Mem) -> Option<Expr> {
         self.places.iter().find(|(own, _)| *own == mem).map(|(_, place)| *place)
     }
 }
@@ -144,7 +144,7 @@ impl Teams {
 }
 
 /// Threads of each of a level, within a block.
-pub(super) fn threads_of(level: Level) -> u32 {
+pub fn threads_of(level: Level) -> u32 {
     match level {
         Level::Grid | Level::Block => Gpu::THREADS,
         Level::Warpgroup => Gpu::WARPGROUP,
