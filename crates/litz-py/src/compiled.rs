@@ -292,24 +292,10 @@ impl CompiledModel {
             let arg = args.get_item(at).map_err(missing)?;
             taken.push(match number(param, &arg)? {
                 Some((dtype, bytes)) => Taken::Number(dtype, bytes),
-                None => Taken::Tensor(self.held(&arg)?),
+                None => Taken::Tensor(Held::for_gpu(&arg, &self.exchanges, self.gpu)?),
             });
         }
         Ok(taken)
-    }
-
-    fn held(&self, arg: &Bound<'_, PyAny>) -> PyResult<Held> {
-        let held = Held::new(arg, &self.exchanges)?;
-        match held.gpu() {
-            Some(found) if self.gpu != Some(found) => {
-                let own = self.gpu.map_or("the CPU".to_owned(), |gpu| format!("cuda:{gpu}"));
-                let message = format!(
-                    "expected tensors on {own}, for which it was compiled, found one on cuda:{found}"
-                );
-                Err(errors::InvalidError::new_err(message))
-            }
-            Some(_) | None => Ok(held),
-        }
     }
 
     /// The stream on which the library works that has the arguments in a GPU's memory; none where they are in the host's.

@@ -16,6 +16,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyTuple, PyType};
 
+use crate::errors::InvalidError;
 use litz_runtime::dlpack::{
     CPU, CUDA, DLTensor, DataType, EXCHANGE_CAPSULE, ExchangeApi, Managed, ManagedVersioned, READ_ONLY,
     Version,
@@ -131,6 +132,24 @@ impl Held {
         match known.of(&object.get_type()) {
             Some(exchange) => Held::of(exchange.tensor(object)?, None, false),
             None => Held::by_protocol(object),
+        }
+    }
+
+    /// Holds a tensor that a program takes which runs on the GPU of that number, or with none on the CPU. Those of the host's memory are for
+    /// both.
+    ///
+    /// # Errors
+    /// As [`Held::new`], and where it is on another GPU.
+    pub fn for_gpu(object: &Bound<'_, PyAny>, known: &Exchanges, gpu: Option<u32>) -> PyResult<Held> {
+        let held = Held::new(object, known)?;
+        match held.gpu() {
+            Some(found) if gpu != Some(found) => {
+                let own = gpu.map_or("the CPU".to_owned(), |gpu| format!("cuda:{gpu}"));
+                Err(InvalidError::new_err(format!(
+                    "expected tensors on {own}, for which it was compiled, found one on cuda:{found}"
+                )))
+            }
+            Some(_) | None => Ok(held),
         }
     }
 
