@@ -14,6 +14,7 @@ mod corpus;
 mod demo;
 mod fuzz;
 mod gate;
+mod gpu_bundle;
 mod hostile;
 mod machine;
 mod opinfo;
@@ -76,6 +77,8 @@ enum Task {
     Wheel,
     /// Build the C library, as `target/c` and without the compiler as `target/c-runtime`
     CLibrary(c_library::Args),
+    /// Pack what a machine with a GPU and no Rust needs to check Litz, as `target/carry/bundle.tar.xz`
+    GpuBundle(gpu_bundle::Args),
     /// Install the Python package beside PyTorch and run its tests
     PyTest(py_test::Args),
     /// Compare the kernels that two builds of Litz make
@@ -115,6 +118,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Pair(args) => return pair::run(&args),
         Task::Wheel => drop(wheel::build()?),
         Task::CLibrary(args) => c_library::run(&args)?,
+        Task::GpuBundle(args) => gpu_bundle::run(&args)?,
         Task::PyTest(args) => py_test::run(&args)?,
         Task::Replay(args) => return replay::run(&args),
         Task::Gate(args) => return gate::run(&args),

@@ -80,7 +80,7 @@ pub struct Recorded {
 
 /// Folder of the recorded calls.
 pub fn folder() -> PathBuf {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/cases"))
+    crate::repository().join("crates/litz-testing/cases")
 }
 
 /// The calls of a family.

@@ -20,3 +20,12 @@ pub mod plans;
 pub mod subject;
 pub mod torch;
 pub mod trial;
+
+use std::path::{Path, PathBuf};
+
+/// The folder of the repository: the one that tests were built in, or on a machine that has no more than their binaries the one that
+/// `LITZ_REPOSITORY` names.
+pub fn repository() -> PathBuf {
+    let built = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    std::env::var_os("LITZ_REPOSITORY").map_or_else(built, PathBuf::from)
+}

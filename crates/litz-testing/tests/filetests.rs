@@ -22,7 +22,7 @@ use file::TestFile;
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../filetests");
+    let root = litz_testing::repository().join("filetests");
     let mut paths = Vec::new();
     collect(&root, &mut paths);
     paths.sort();

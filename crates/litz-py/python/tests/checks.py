@@ -153,7 +153,7 @@ class _Call:
         self.state = dict(module.state_dict()) if isinstance(module, torch.nn.Module) else {}
 
     def _backward(self, leaves):
-        generator = torch.Generator().manual_seed(2)
+        generator = torch.Generator(torch.get_default_device()).manual_seed(2)
         roots, cotangents = [], []
         for result in tree_leaves(self.results):
             if isinstance(result, torch.Tensor) and result.requires_grad:

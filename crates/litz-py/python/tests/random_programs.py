@@ -1,6 +1,6 @@
 """Runs random small programs through torch.compile and compares whatever is seen of them with eager mode:
 
-    python random_programs.py [--seed S] [--count N] [--dynamic] [--grad] [--seconds T]
+    python random_programs.py [--seed S] [--count N] [--dynamic] [--grad] [--seconds T] [--device D]
 
 A program is a function of a few tensors: pointwise operators on many types, reductions, views, writes in place to inputs, to views of them and to
 what is between, indexing, norms, products, sorting, numbers of sizes and elements, and branches. Compared are values, types, sizes and strides of the results, which of them share memory
@@ -94,7 +94,7 @@ def call(function, make, sizes, with_grad, generator=None):
         roots = [x for x in results if isinstance(x, torch.Tensor) and x.requires_grad]
         if not roots:
             raise Excluded("no gradient")
-        numbers = torch.Generator().manual_seed(5)
+        numbers = torch.Generator(torch.get_default_device()).manual_seed(5)
         cotangents = [(torch.randint(-4, 5, x.shape, generator=numbers) / 4).to(x.dtype) for x in roots]
         if generator is not None:
             _jiggle_gradients(roots, generator)
@@ -106,7 +106,7 @@ def call(function, make, sizes, with_grad, generator=None):
 
 def roundings(program, sizes, times=ROUNDINGS):
     """The program in eager mode with other roundings, several times: of what operators that round are given, give, and keep for gradients."""
-    generators = [torch.Generator().manual_seed(seed) for seed in range(times)]
+    generators = [torch.Generator(torch.get_default_device()).manual_seed(seed) for seed in range(times)]
     make = namespace(program)["make"]
     return [call(_rounded(program, generator), make, sizes, bool(program.needs_grad), generator) for generator in generators]
 
@@ -410,7 +410,10 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
     parser.add_argument("--dynamic", action="store_true", help="all sizes are symbolic, and each program is called with several")
     parser.add_argument("--grad", action="store_true", help="gradients, too")
+    parser.add_argument("--device", default="cpu", help="where tensors are: cpu or cuda")
     options = parser.parse_args()
+    if options.device != "cpu":
+        torch.set_default_device(options.device)
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 31)
     print(f"seed {seed}", flush=True)
     end, counts, reasons = time.monotonic() + options.seconds, Counter(), Counter()

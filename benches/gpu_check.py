@@ -1,0 +1,328 @@
+"""Checks and times Litz on a machine with an NVIDIA GPU, in one command:
+
+    python benches/gpu_check.py OUT [--only files,cases,..] [--work DIR] [--limit SECTION=SECONDS ..] [--processes N]
+
+It runs in the bundle that `cargo xtask gpu-bundle` packs, which has all that it needs but Python and PyTorch. Each section is a process of its own with
+a time limit; what it has found by then counts. Sections:
+  files      file tests that run programs, on the reference device, the CPU and the GPU
+  cases      recorded calls of operators
+  opinfo     PyTorch's own operator tests through torch.compile with tensors on the GPU, for five element types
+  random     random programs through torch.compile with tensors on the GPU
+  repeat     100 calls of functions and models give equal bits
+  sanitizer  file tests under compute-sanitizer: memcheck, racecheck, synccheck
+  kernels    memory-bound kernels and products against eager mode, Inductor and a copy of the same bytes
+  launch     the time that a small kernel takes, and a call
+  start      from a file to the first output: cold, with the cache, of a saved program
+  models     whole models against eager mode and Inductor, with and without graphs
+  memory     peaks against eager mode, growth, several processes and threads
+  gpus       two GPUs in one process, where there are two
+
+Rows of sections go to OUT/SECTION.json while they run, the table to OUT/table.txt. Sections that are complete there do not run again, and operators
+that have a file in the folder of work (default: OUT/work) neither. Exit status 1 where a section has found something wrong.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BENCHES, TESTS = ROOT / "benches", ROOT / "crates/litz-py/python/tests"
+
+# Sections in order, and the seconds that each may take.
+LIMITS = {
+    "files": 240, "cases": 240, "kernels": 300, "launch": 60, "start": 180, "models": 300, "repeat": 120, "memory": 180, "gpus": 120, "random": 300,
+    "opinfo": 560, "sanitizer": 300,
+}
+DTYPES = ("float32", "bfloat16", "float16", "int64", "bool")
+RANDOM_PROGRAMS = 2000
+
+
+class Rows:
+    """What a section has found so far, in a file."""
+
+    def __init__(self, path: pathlib.Path):
+        self.path, self.rows = path, []
+        self.save(False)
+
+    def add(self, name: str, is_right: bool | None, **found):
+        """Adds a row. `is_right` is none where there is nothing to be right about."""
+        self.rows.append({"name": name, "right": is_right, **found})
+        self.save(False)
+        print(line(self.rows[-1]), flush=True)
+
+    def save(self, is_complete: bool):
+        unfinished = self.path.with_suffix(".tmp")
+        unfinished.write_text(json.dumps({"complete": is_complete, "rows": self.rows}, indent=1))
+        unfinished.replace(self.path)
+
+
+def line(row: dict) -> str:
+    """A row of the table."""
+    verdict = {True: "right", False: "WRONG", None: ""}[row["right"]]
+    shown = lambda value: f"{value:.3g}" if isinstance(value, float) else str(value)
+    found = "  ".join(f"{name} {shown(value)}" for name, value in row.items() if name not in ("name", "right"))
+    return f"  {row['name']:34} {verdict:5}  {found}".rstrip()
+
+
+def environment() -> dict:
+    """The environment of what runs: the package, its files, and nvJitLink where CUDA or PyTorch has it."""
+    folders = ["/usr/local/cuda/lib64", "/usr/local/cuda-13.0/targets/x86_64-linux/lib"]
+    folders += [str(path.parent) for base in sys.path if base for path in pathlib.Path(base).glob("nvidia/*/lib/libnvJitLink.so.*")]
+    given = os.environ.get("LD_LIBRARY_PATH", "")
+    paths = [ROOT / "crates/litz-py/python", TESTS, BENCHES]
+    return os.environ | {
+        "LD_LIBRARY_PATH": ":".join([*folders, *([given] if given else [])]),
+        "PYTHONPATH": ":".join(map(str, paths)),
+        "LITZ_REPOSITORY": str(ROOT),
+        "LITZ_CACHE_DIR": "",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+def python(script: pathlib.Path, *args) -> list[str]:
+    return [sys.executable, str(script), *map(str, args)]
+
+
+def lines_of(command: list[str], **environ):
+    """The lines that a command prints, its errors among them, and in the end its exit status."""
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=os.environ | environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    )
+    for text in process.stdout:
+        yield text.rstrip("\n")
+    yield process.wait()
+
+
+def binary(name: str) -> str:
+    path = ROOT / "bin" / name
+    path.chmod(path.stat().st_mode | 0o111)
+    return str(path)
+
+
+def run_tests(rows: Rows, name: str, command: list[str]):
+    """Runs a binary of tests of Rust's, each failed one with the first lines of why."""
+    failed, why, of, counts = [], {}, None, {"passed": 0}
+    for text in lines_of(command):
+        if isinstance(text, int):
+            if text != 0 and not failed:
+                failed.append(f"exit status {text}")
+        elif match := re.match(r"test (.*) \.\.\. (\S+)$", text):
+            counts["passed"] += match[2] == "ok"
+            if match[2] == "FAILED":
+                failed.append(match[1])
+        elif match := re.match(r"---- (.*?)(?: stdout)? ----$", text):
+            of = match[1]
+        elif text.startswith("failures:"):
+            of = None
+        elif of is not None and text.strip():
+            why.setdefault(of, []).append(text)
+    rows.add(name, not failed, passed=counts["passed"], failed=len(failed))
+    for test in failed:
+        rows.add(f"{name}: {test}", False, why=" | ".join(why.get(test, [])[:8])[:1500])
+
+
+def files(rows, options):
+    for folder in ("run/", "issues/"):
+        run_tests(rows, folder.rstrip("/"), [binary("filetests"), folder, "--skip", "acts removed"])
+
+
+def cases(rows, options):
+    run_tests(rows, "cases", [binary("cases")])
+
+
+def side_by_side(commands: list[list[str]], logs: pathlib.Path) -> list[int]:
+    """Runs commands at once, each with a log of its own."""
+    logs.mkdir(parents=True, exist_ok=True)
+    processes = []
+    for number, command in enumerate(commands):
+        with open(logs / f"{number}.log", "w") as log:
+            processes.append(subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT))
+    return [process.wait() for process in processes]
+
+
+def opinfo(rows, options):
+    script, share = BENCHES / "compile_opinfo.py", options.seconds / len(DTYPES)
+    for dtype in DTYPES:
+        out = options.work / "opinfo" / dtype
+        start, count = time.monotonic(), options.processes
+        shards = [python(script, out, "--device", "cuda", "--dtype", dtype, "--shard", f"{shard}/{count}") for shard in range(count)]
+        # A shard that dies of an operator goes on behind it.
+        for attempt in range(4):
+            left = share - (time.monotonic() - start)
+            timed = [["timeout", str(max(int(left), 1)), *shard] for shard in shards]
+            codes = side_by_side(timed, options.work / "opinfo" / f"logs-{dtype}-{attempt}")
+            if all(code in (0, 124) for code in codes) or left <= 0:
+                break
+        report = [text for text in lines_of(python(script, out, "--report")) if isinstance(text, str)]
+        wrong = [text for text in report if re.match(r"(wrong|left|error) ", text)]
+        total = next((text for text in report if text.startswith(f"{dtype}: ")), "nothing has run")
+        rows.add(dtype, not wrong, complete=124 not in codes, found=total.split(": ", 1)[-1], seconds=time.monotonic() - start)
+        for text in wrong:
+            rows.add(f"{dtype}: {text.split()[1]}", False, why=text[:400])
+
+
+def random(rows, options):
+    script, count = TESTS / "random_programs.py", options.processes
+    seed, each = 1000 * (int(time.time()) % 1000000), -(-RANDOM_PROGRAMS // count)
+    settings = ["--device", "cuda", "--count", each, "--seconds", int(options.seconds * 0.8)]
+    commands = [python(script, "--seed", seed + 10 * each * number, *settings) for number in range(count)]
+    logs = options.work / "random"
+    codes = side_by_side(commands, logs)
+    totals = {"right": 0, "excluded": 0, "failed": 0}
+    for number, code in enumerate(codes):
+        text = (logs / f"{number}.log").read_text(errors="replace")
+        found = re.findall(r"^(\d+ \w+(?:, \d+ \w+)*)$", text, re.M)
+        if found:
+            for amount, what in re.findall(r"(\d+) (right|excluded|failed)", found[-1]):
+                totals[what] += int(amount)
+        else:
+            rows.add(f"process {number}", False, code=code, why=text[-600:])
+        for program in re.findall(r"\n# (--seed .*?)(?=\n# --seed |\n\d+ \w+|\Z)", text, re.S):
+            rows.add("program", False, why=program[:1500])
+    rows.add("programs", totals["failed"] == 0, seed=seed, **totals)
+
+
+def sanitizer(rows, options):
+    tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+    if not pathlib.Path(tool).exists():
+        rows.add("compute-sanitizer", None, why="this machine does not have it")
+        return
+    for kind in ("memcheck", "racecheck", "synccheck"):
+        share = int(options.seconds / 3.2)
+        command = ["timeout", str(share), tool, "--tool", kind, "--print-limit", "20"]
+        command += [binary("filetests"), "run/gpu/", "--skip", "acts removed", "--test-threads", "1"]
+        passed, failed, errors, said = 0, 0, 0, []
+        for text in lines_of(command):
+            if isinstance(text, int):
+                code = text
+            elif match := re.match(r"test .* (ok|FAILED)$", text):
+                passed, failed = passed + (match[1] == "ok"), failed + (match[1] == "FAILED")
+            elif match := re.search(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)", text):
+                errors += int(match[1])
+            elif text.startswith("=====") and re.search(r"Invalid|Race|Barrier|hazard|Error|at 0x|by thread", text) and len(said) < 20:
+                said.append(text.strip("= "))
+        rows.add(kind, errors == 0 and not said and not failed, tests=passed, failed=failed, errors=errors, complete=code != 124, said=" | ".join(said)[:1500])
+
+
+def timed(name):
+    """A section of `gpu_times.py`."""
+
+    def run(rows, options):
+        import gpu_times
+
+        getattr(gpu_times, name)(rows, options)
+
+    return run
+
+
+def gpus(rows, options):
+    found = list(lines_of(python(BENCHES / "two_gpus.py")))
+    code = found.pop()
+    if code == 2:
+        rows.add("two GPUs", None, why=found[-1] if found else "")
+        return
+    for text in found:
+        if match := re.match(r"(\w+) +(right|WRONG)(.*)", text):
+            rows.add(match[1], match[2] == "right", **({"why": match[3].strip()[:800]} if match[3] else {}))
+    if code not in (0, 1):
+        rows.add("two GPUs", False, code=code, why=" | ".join(found[-8:])[:1500])
+
+
+SECTIONS = {
+    "files": files, "cases": cases, "opinfo": opinfo, "random": random, "sanitizer": sanitizer, "gpus": gpus,
+    **{name: timed(name) for name in ("kernels", "launch", "start", "models", "repeat", "memory")},
+}
+
+
+def run_section(name: str, options) -> None:
+    """Runs a section in a process of its own, and ends it and all that it started when its time is over."""
+    limit = options.limits[name]
+    command = python(pathlib.Path(__file__).resolve(), options.out, "--section", name, "--work", options.work, "--seconds", limit)
+    process = subprocess.Popen([*command, "--processes", str(options.processes)], env=environment(), start_new_session=True)
+    try:
+        code = process.wait(timeout=limit)
+    except subprocess.TimeoutExpired:
+        code = None
+    finally:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.wait()
+    if code != 0:
+        path = options.out / f"{name}.json"
+        found = json.loads(path.read_text()) if path.exists() else {"complete": False, "rows": []}
+        why = f"its time of {limit} s is over" if code is None else f"it ended with status {code}"
+        found["rows"].append({"name": name, "right": None if code is None else False, "why": why})
+        path.write_text(json.dumps(found, indent=1))
+
+
+def table(options) -> tuple[str, bool]:
+    """All that is known, and whether nothing of it is wrong."""
+    text, is_right = [], True
+    for name in LIMITS:
+        path = options.out / f"{name}.json"
+        if not path.exists():
+            continue
+        found = json.loads(path.read_text())
+        wrong = sum(row["right"] is False for row in found["rows"])
+        is_right &= not wrong
+        text.append(f"{name}{'' if found['complete'] else ' (not complete)'}{f': {wrong} WRONG' if wrong else ''}")
+        text += [line(row) for row in found["rows"]]
+    return "\n".join(text) + "\n", is_right
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=pathlib.Path, help="folder for what is found")
+    parser.add_argument("--only", help="sections to run, with commas (default: all)")
+    parser.add_argument("--work", type=pathlib.Path, help="folder for files of work (default: OUT/work)")
+    parser.add_argument("--limit", action="append", default=[], metavar="SECTION=SECONDS", help="the time that a section may take")
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="processes of opinfo and random")
+    parser.add_argument("--section", choices=SECTIONS, help=argparse.SUPPRESS)
+    parser.add_argument("--seconds", type=float, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    options.out = options.out.resolve()
+    options.work = (options.work or options.out / "work").resolve()
+    for folder in (options.out, options.work):
+        folder.mkdir(parents=True, exist_ok=True)
+    if options.section:
+        rows = Rows(options.out / f"{options.section}.json")
+        SECTIONS[options.section](rows, options)
+        rows.save(True)
+        return 0
+    options.limits = dict(LIMITS)
+    for given in options.limit:
+        name, _, seconds = given.partition("=")
+        if name not in LIMITS or not seconds.isdigit():
+            parser.error(f"--limit: expected one of {', '.join(LIMITS)} and seconds, found {given}")
+        options.limits[name] = int(seconds)
+    chosen = options.only.split(",") if options.only else list(LIMITS)
+    for name in chosen:
+        if name not in SECTIONS:
+            parser.error(f"--only: expected some of {', '.join(LIMITS)}, found {name}")
+    for name in chosen:
+        path = options.out / f"{name}.json"
+        if path.exists() and json.loads(path.read_text())["complete"]:
+            continue
+        start = time.monotonic()
+        print(f"== {name}", flush=True)
+        run_section(name, options)
+        print(f"== {name}: {time.monotonic() - start:.0f} s", flush=True)
+        text, is_right = table(options)
+        (options.out / "table.txt").write_text(text)
+    text, is_right = table(options)
+    (options.out / "table.txt").write_text(text)
+    print(text)
+    return 0 if is_right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

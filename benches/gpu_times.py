@@ -1,0 +1,484 @@
+"""Times kernels, calls, starts and models on an NVIDIA GPU, turn by turn in one process, and watches memory: sections of `gpu_check.py`.
+
+Kernels are timed cold: calls go through sets of inputs that together are larger than the last cache, a turn being a graph of PyTorch's that captures as
+many calls, so that no time of the host is in it. All times are medians.
+"""
+
+import contextlib
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import threading
+import time
+import warnings
+
+warnings.filterwarnings("ignore")
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from litz.dynamo import backend
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+# PyTorch's wheels have entry points for installed packages alone, which a bundle is not.
+torch._dynamo.register_backend(name="litz")(backend)
+
+# Rounds of turns, and calls of a turn at least.
+ROUNDS, CALLS = 15, 16
+
+PEERS = {
+    "eager": lambda function: function,
+    "inductor": lambda function: torch.compile(function, dynamic=False),
+    "litz": lambda function: torch.compile(function, backend="litz", dynamic=False),
+}
+
+
+def cache_bytes() -> int:
+    return torch.cuda.get_device_properties(0).L2_cache_size
+
+
+def nbytes(value) -> int:
+    if isinstance(value, torch.Tensor):
+        return value.numel() * value.element_size()
+    return sum(map(nbytes, value)) if isinstance(value, (tuple, list)) else 0
+
+
+def turn(function, sets):
+    """A function that calls `function` on each of the sets, as one graph where that can be captured, and says whether it is."""
+    for given in sets[:2]:
+        function(*given)
+    torch.cuda.synchronize()
+    calls = [sets[at % len(sets)] for at in range(max(CALLS, len(sets)))]
+    try:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for given in calls:
+                function(*given)
+        return graph.replay, len(calls), "graph"
+    except Exception:
+        torch.cuda.synchronize()
+
+        def each():
+            for given in calls:
+                function(*given)
+
+        return each, len(calls), "calls"
+
+
+def medians(turns: dict) -> dict[str, float]:
+    """Microseconds of a call of each, turn by turn."""
+    times = {name: [] for name in turns}
+    for round in range(ROUNDS + 2):
+        for name, (run, count, _) in turns.items():
+            first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            first.record()
+            run()
+            last.record()
+            last.synchronize()
+            if round >= 2:
+                times[name].append(1e3 * first.elapsed_time(last) / count)
+    return {name: statistics.median(of) for name, of in times.items()}
+
+
+def normal(*shape, dtype):
+    return torch.randn(shape, device="cuda", dtype=torch.float32).to(dtype)
+
+
+def kernel_table(dtype):
+    """Kernels by name: the function, what makes its inputs, and floating-point operations of a call."""
+    n = lambda *shape: normal(*shape, dtype=dtype)
+    rows = {}
+    for columns in (1024, 4096):
+        shape = (4096, columns)
+        weight, bias = n(columns), n(columns)
+        rows |= {
+            f"gelu {columns}": (F.gelu, lambda shape=shape: (n(*shape),), 0),
+            f"layer_norm {columns}": (lambda x, c=columns, w=weight, b=bias: F.layer_norm(x, (c,), w, b), lambda shape=shape: (n(*shape),), 0),
+            f"rms_norm {columns}": (lambda x, c=columns, w=weight: F.rms_norm(x, (c,), w), lambda shape=shape: (n(*shape),), 0),
+            f"add+rms_norm {columns}": (
+                lambda x, y, c=columns, w=weight: ((s := x + y), F.rms_norm(s, (c,), w)), lambda shape=shape: (n(*shape), n(*shape)), 0
+            ),
+            f"softmax {columns}": (lambda x: torch.softmax(x, -1), lambda shape=shape: (n(*shape),), 0),
+        }
+    targets = lambda count: torch.randint(0, 50257, (count,), device="cuda")
+    index = torch.randint(0, 8192, (8192,), device="cuda")
+    rows |= {
+        "softmax 16384": (lambda x: torch.softmax(x, -1), lambda: (n(4096, 16384),), 0),
+        "cross_entropy 4096x50257": (F.cross_entropy, lambda: (n(4096, 50257), targets(4096)), 0),
+        "sum 2^26": (lambda x: x.sum(), lambda: (n(1 << 26),), 0),
+        "column sum 32768x768": (lambda x: x.sum(0), lambda: (n(32768, 768),), 0),
+        "transpose+add 4096": (lambda x, y: x.t() + y, lambda: (n(4096, 4096), n(4096, 4096)), 0),
+        "cumsum 2^24": (lambda x: x.cumsum(0), lambda: (n(1 << 24),), 0),
+        "index_add 8192x768": (lambda x, y: x.index_add(0, index, y), lambda: (n(8192, 768), n(8192, 768)), 0),
+        "topk 50 of 4096x50257": (lambda x: torch.topk(x, 50), lambda: (n(4096, 50257),), 0),
+        "product 4096^3": (torch.matmul, lambda: (n(4096, 4096), n(4096, 4096)), 2 * 4096**3),
+        "product 4095x4097x4099": (torch.matmul, lambda: (n(4095, 4097), n(4097, 4099)), 2 * 4095 * 4097 * 4099),
+        "product 8x4096x4096": (torch.matmul, lambda: (n(8, 4096), n(4096, 4096)), 2 * 8 * 4096**2),
+        "linear+gelu 4096^3": (
+            lambda x, w, b: F.gelu(F.linear(x, w, b)), lambda: (n(4096, 4096), n(4096, 4096), n(4096)), 2 * 4096**3
+        ),
+    }
+    return rows
+
+
+def time_kernel(rows, name, function, make, flops):
+    """Adds the row of a kernel."""
+    first = make()
+    result = function(*first)
+    moved = nbytes(first) + nbytes(result)
+    sets = [first] + [make() for _ in range(min(63, max(1, -(-2 * cache_bytes() // max(nbytes(first), 1)))))]
+    turns, missing = {}, {}
+    for peer, compile in PEERS.items():
+        torch._dynamo.reset()
+        try:
+            turns[peer] = turn(compile(function), sets)
+        except Exception as error:
+            torch.cuda.synchronize()
+            missing[peer] = f"{type(error).__name__}: {error}"[:200]
+    half = max(moved // 2, 1)
+    buffers = [torch.empty(2, half, dtype=torch.uint8, device="cuda") for _ in range(min(16, max(2, -(-2 * cache_bytes() // moved))))]
+    turns["copy"] = turn(lambda to_from: to_from[0].copy_(to_from[1]), [(pair,) for pair in buffers])
+    times = medians(turns)
+    ratios = {f"/{peer}": times["litz"] / times[peer] for peer in ("copy", "eager", "inductor") if "litz" in times and peer in times}
+    found = {f"{peer}_us": value for peer, value in times.items()}
+    rate = {"tflops": flops / times["litz"] / 1e6} if flops and "litz" in times else {}
+    by_host = [peer for peer, (_, _, how) in turns.items() if how != "graph"]
+    rows.add(name, None if "litz" in times else False, MB=moved / 1e6, **found, **ratios, **rate, **({"not_captured": by_host} if by_host else {}), **missing)
+
+
+def kernels(rows, options):
+    torch.backends.cuda.matmul.allow_tf32 = False
+    for dtype in (torch.bfloat16, torch.float32):
+        short = {torch.bfloat16: "bf16", torch.float32: "f32"}[dtype]
+        for name, (function, make, flops) in kernel_table(dtype).items():
+            try:
+                with torch.no_grad():
+                    time_kernel(rows, f"{name} {short}", function, make, flops)
+            except torch.cuda.OutOfMemoryError:
+                rows.add(f"{name} {short}", None, why="not enough memory")
+            torch.cuda.empty_cache()
+
+
+def host_time(run, calls) -> float:
+    """Microseconds of the host that a call takes which nobody waits for."""
+    for _ in range(20):
+        run()
+    torch.cuda.synchronize()
+    times = []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        for _ in range(calls):
+            run()
+        times.append(1e6 * (time.perf_counter() - start) / calls)
+        torch.cuda.synchronize()
+    return statistics.median(times)
+
+
+def waited_time(run, calls=50) -> float:
+    """Microseconds of a call with its end."""
+    for _ in range(20):
+        run()
+    torch.cuda.synchronize()
+    times = []
+    for _ in range(calls):
+        start = time.perf_counter()
+        run()
+        torch.cuda.synchronize()
+        times.append(1e6 * (time.perf_counter() - start))
+    return statistics.median(times)
+
+
+GRAPHED = PEERS | {"inductor_graphs": lambda function: torch.compile(function, mode="reduce-overhead", dynamic=False)}
+
+
+def launch(rows, options):
+    weight = normal(64, 64, dtype=torch.float32) / 8
+
+    def chain(x):
+        for _ in range(100):
+            x = torch.softmax(x @ weight, -1)
+        return x
+
+    x, tiny = normal(64, 64, dtype=torch.float32), normal(16, dtype=torch.float32)
+    small = nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.LayerNorm(64), nn.Linear(64, 64)).cuda().eval()
+    with torch.no_grad():
+        for name, function, given, per in (
+            ("100 products and softmaxes, us each", chain, x, 100), ("a call of one kernel, us with its end", torch.sin, tiny, 1),
+            ("a call of a small network, us with its end", small, x, 1),
+        ):
+            found = {}
+            for peer, compile in GRAPHED.items():
+                torch._dynamo.reset()
+                try:
+                    fast = compile(function)
+                    found[peer] = waited_time(lambda: fast(given)) / per
+                except Exception as error:
+                    found[peer] = f"{type(error).__name__}: {error}"[:200]
+            rows.add(name, None if isinstance(found["litz"], float) else False, **found)
+        torch._dynamo.reset()
+        fast, found = torch.compile(torch.sin, backend="litz"), {}
+        found["litz"], found["eager"] = host_time(lambda: fast(tiny), 200), host_time(lambda: torch.sin(tiny), 200)
+        rows.add("the host's part of a call, us", None, **found)
+
+
+class Block(nn.Module):
+    """A layer of a transformer, in PyTorch's operators alone."""
+
+    def __init__(self, width, heads, is_causal):
+        super().__init__()
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.heads, self.is_causal = heads, is_causal
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        split = lambda y: y.view(batch, length, self.heads, width // self.heads).transpose(1, 2)
+        q, k, v = map(split, self.qkv(self.norms[0](x)).chunk(3, -1))
+        attention = F.scaled_dot_product_attention(q, k, v, is_causal=self.is_causal)
+        x = x + self.out(attention.transpose(1, 2).reshape(batch, length, width))
+        return x + self.down(F.gelu(self.up(self.norms[1](x))))
+
+
+class Transformer(nn.Module):
+    """BERT-base and GPT-2 but for their heads."""
+
+    def __init__(self, words, width=768, layers=12, heads=12, is_causal=False):
+        super().__init__()
+        self.words, self.places = nn.Embedding(words, width), nn.Embedding(1024, width)
+        self.layers = nn.Sequential(*(Block(width, heads, is_causal) for _ in range(layers)))
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, ids):
+        places = torch.arange(ids.shape[1], device=ids.device)
+        return self.norm(self.layers(self.words(ids) + self.places(places)))
+
+
+def model_table():
+    """Models by name: each makes a module and its inputs, on the CPU. torchvision's are there where it is."""
+    ids = lambda words, batch, length: (torch.randint(0, words, (batch, length)),)
+    rows = {
+        "bert-base": lambda: (Transformer(30522), ids(30522, 8, 128)),
+        "gpt2": lambda: (Transformer(50257, is_causal=True), ids(50257, 4, 512)),
+    }
+    with contextlib.suppress(ImportError):
+        from torchvision import models as vision
+
+        images = lambda batch: (torch.randn(batch, 3, 224, 224),)
+        rows |= {
+            "resnet50": lambda: (vision.resnet50(), images(16)),
+            "vit-b": lambda: (vision.vit_b_16(), images(16)),
+            "mobilenet-v3": lambda: (vision.mobilenet_v3_large(), images(16)),
+        }
+    return rows
+
+
+def moved(value, dtype):
+    value = value.cuda()
+    return value.to(dtype) if value.is_floating_point() else value
+
+
+def models(rows, options):
+    gains = {}
+    for dtype in (torch.bfloat16, torch.float32):
+        for name, make in model_table().items():
+            torch.manual_seed(0)
+            module, given = make()
+            module, given = module.eval().cuda().to(dtype), tuple(moved(value, dtype) for value in given)
+            found, is_right = {}, None
+            with torch.no_grad():
+                reference = module(*given).double()
+                calls = {}
+                for peer, compile in GRAPHED.items():
+                    torch._dynamo.reset()
+                    try:
+                        start = time.perf_counter()
+                        fast = compile(module)
+                        result = fast(*given)
+                        torch.cuda.synchronize()
+                        found[f"{peer}_s"] = time.perf_counter() - start
+                        if peer == "litz":
+                            off = ((result.double() - reference).norm() / reference.norm()).item()
+                            found["off"], is_right = off, off < (5e-2 if dtype == torch.bfloat16 else 1e-3)
+                        calls[peer] = (lambda fast=fast: fast(*given))
+                        waited_time(calls[peer], 3)
+                    except Exception as error:
+                        found[peer] = f"{type(error).__name__}: {error}"[:300]
+                        is_right = False if peer == "litz" else is_right
+                times = {peer: [] for peer in calls}
+                for _ in range(10):
+                    for peer, call in calls.items():
+                        start = time.perf_counter()
+                        call()
+                        torch.cuda.synchronize()
+                        times[peer].append(1e3 * (time.perf_counter() - start))
+            found |= {f"{peer}_ms": statistics.median(of) for peer, of in times.items()}
+            for peer in times:
+                if "litz" in times and peer != "litz":
+                    gains.setdefault((str(dtype), peer), []).append(found[f"{peer}_ms"] / found["litz_ms"])
+            del found["eager_s"]
+            rows.add(f"{name} {str(dtype).removeprefix('torch.')}", is_right, **found)
+    for (dtype, peer), of in gains.items():
+        rows.add(f"times as fast as {peer}, {dtype.removeprefix('torch.')}", None, geometric_mean=statistics.geometric_mean(of), models=len(of))
+
+
+def start(rows, options):
+    binary = ROOT / "bin/litz"
+    binary.chmod(binary.stat().st_mode | 0o111)
+    for name, make in model_table().items():
+        if name == "mobilenet-v3":
+            continue
+        torch.manual_seed(0)
+        module, given = make()
+        path = options.work / f"{name}.pt2"
+        if not path.exists():
+            with torch.no_grad():
+                torch.export.save(torch.export.export(module.eval(), given), path)
+        saved, cache = path.with_suffix(".litzc"), options.work / f"cache-{name}"
+        found, is_right = {}, True
+        for what, command in (
+            ("cold", ["run", path]), ("cached", ["run", path]), ("save", ["compile", path, "-o", saved]), ("saved", ["run", saved]),
+        ):
+            environ = os.environ | {"LITZ_CACHE_DIR": str(cache)}
+            begin = time.perf_counter()
+            ran = subprocess.run([binary, *command, "--device", "cuda"], capture_output=True, text=True, env=environ)
+            found[f"{what}_s"] = time.perf_counter() - begin
+            if ran.returncode != 0:
+                is_right, found[what] = False, (ran.stderr or ran.stdout).strip()[-300:]
+        rows.add(name, is_right, **found)
+
+
+def repeat(rows, options):
+    """Calls of one function give equal bits."""
+    with torch.no_grad():
+        for dtype in (torch.bfloat16, torch.float32):
+            for name, (function, make, _) in kernel_table(dtype).items():
+                torch._dynamo.reset()
+                given, fast = make(), torch.compile(function, backend="litz", dynamic=False)
+                compare_calls(rows, f"{name} {str(dtype).removeprefix('torch.')}", lambda: fast(*given))
+                torch.cuda.empty_cache()
+            for name, make in model_table().items():
+                torch._dynamo.reset()
+                module, given = make()
+                module, given = module.eval().cuda().to(dtype), tuple(moved(value, dtype) for value in given)
+                fast = torch.compile(module, backend="litz", dynamic=False)
+                compare_calls(rows, f"{name} {str(dtype).removeprefix('torch.')}", lambda: fast(*given))
+
+
+def flat(result):
+    return [leaf.view(torch.uint8) if leaf.dim() else leaf.reshape(1).view(torch.uint8) for leaf in (result if isinstance(result, tuple) else (result,))]
+
+
+def compare_calls(rows, name, call, count=100):
+    try:
+        first = flat(call())
+        differs = sum(not all(map(torch.equal, first, flat(call()))) for _ in range(count - 1))
+        rows.add(name, differs == 0, differ=differs, calls=count)
+    except Exception as error:
+        rows.add(name, False, why=f"{type(error).__name__}: {error}"[:300])
+
+
+def used_bytes() -> int:
+    torch.cuda.synchronize()
+    free, total = torch.cuda.mem_get_info()
+    return total - free
+
+
+def resident_bytes() -> int:
+    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+# Prints what the device has in use for a model and its calls, and what of the results' sum there is. Arguments: eager or litz, the model.
+PEAK = """
+import sys, torch, gpu_times
+torch.manual_seed(0)
+module, given = gpu_times.model_table()[sys.argv[2]]()
+torch.empty(1, device="cuda")
+before = gpu_times.used_bytes()
+module, given = module.eval().cuda(), tuple(value.cuda() for value in given)
+fast = gpu_times.PEERS[sys.argv[1]](module)
+with torch.no_grad():
+    for _ in range(5):
+        total = fast(*given).double().sum().item()
+print("found", gpu_times.used_bytes() - before, total)
+"""
+
+
+def peaks(peer, name, count=1):
+    """What `PEAK` says in so many processes at once."""
+    command = [sys.executable, "-c", PEAK, peer, name]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(count)]
+    found = []
+    for process in processes:
+        text, _ = process.communicate()
+        of = [line.split()[1:] for line in text.splitlines() if line.startswith("found ")]
+        if not of:
+            raise RuntimeError(text[-400:])
+        found.append((int(of[0][0]), float(of[0][1])))
+    return found
+
+
+def memory(rows, options):
+    for name in ("bert-base", "resnet50"):
+        if name not in model_table():
+            continue
+        try:
+            [(eager, _)], [(ours, total)] = peaks("eager", name), peaks("litz", name)
+            rows.add(f"{name}, MB in use", None, litz=ours / 1e6, eager=eager / 1e6, ratio=ours / eager)
+            both = peaks("litz", name, 2)
+            rows.add(f"{name}, two processes", all(one[1] == total for one in both), sums=[one[1] for one in both], expected=total)
+        except RuntimeError as error:
+            rows.add(name, False, why=str(error))
+    fast = torch.compile(lambda x: torch.softmax(x @ x.t(), -1).sum(0), backend="litz", dynamic=False)
+    x = normal(256, 256, dtype=torch.float32)
+    for _ in range(200):
+        fast(x)
+    before, resident = used_bytes(), resident_bytes()
+    for _ in range(10000):
+        fast(x)
+    grown, grown_host = used_bytes() - before, resident_bytes() - resident
+    rows.add("10,000 calls", grown <= 0 and grown_host < 4 << 20, grown_MB=grown / 1e6, grown_host_MB=grown_host / 1e6)
+    expected, failed = fast(x).clone(), []
+
+    def run():
+        try:
+            with torch.cuda.stream(torch.cuda.Stream()):
+                given = x.clone()
+                for _ in range(200):
+                    if not torch.equal(fast(given), expected):
+                        raise AssertionError("a result differs")
+        except BaseException as error:
+            failed.append(f"{type(error).__name__}: {error}"[:300])
+
+    torch.cuda.synchronize()
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    rows.add("8 threads, 200 calls each", not failed, why=failed[:2])
+    out_of_memory(rows)
+
+
+def out_of_memory(rows):
+    """A call that asks for more than there is fails, and the next one is right."""
+    function = lambda x, n: (x.expand(n, x.shape[0]).sin().cumsum(0).flip(0) * 2).cumsum(1).sum()
+    fast = torch.compile(function, backend="litz", dynamic=True)
+    x = torch.ones(1 << 20, device="cuda")
+    free, _ = torch.cuda.mem_get_info()
+    try:
+        expected = fast(x, 4).item()
+        try:
+            fast(x, 2 * free // nbytes(x))
+            rows.add("out of memory", None, why="nothing failed: all of it was fused")
+            return
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"[:300]
+        rows.add("out of memory", fast(x, 4).item() == expected, said=said)
+    except Exception as error:
+        rows.add("out of memory", False, why=f"{type(error).__name__}: {error}"[:300])
