@@ -44,16 +44,41 @@ enum Memory {
     },
 }
 
-/// The system had no memory for a buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The system, or a device, had no memory for a buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutOfMemory {
     /// Size of the buffer asked for.
     pub bytes: usize,
+    /// The intermediate result that takes most of a call's memory, where it is one's.
+    pub largest: Option<Box<Largest>>,
+}
+
+/// An intermediate result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Largest {
+    /// What the program calls it: the model's node, as a rule.
+    pub name: String,
+    /// Its size.
+    pub bytes: usize,
+}
+
+impl OutOfMemory {
+    /// Where a buffer of so many bytes was asked for.
+    pub fn of(bytes: usize) -> OutOfMemory {
+        OutOfMemory { bytes, largest: None }
+    }
 }
 
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "out of memory: no room for a buffer of {} bytes", self.bytes)
+        write!(f, "out of memory: no room for a buffer of {} bytes", self.bytes)?;
+        match &self.largest {
+            Some(largest) => {
+                let Largest { name, bytes } = &**largest;
+                write!(f, "; of the call's intermediate results `{name}` takes most, {bytes} bytes")
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -71,7 +96,7 @@ impl AlignedBuf {
             return Ok(AlignedBuf::default());
         }
         let buffer = if len >= MAPPED_FROM { Self::mapped(len) } else { Self::on_heap(len) };
-        buffer.ok_or(OutOfMemory { bytes: len })
+        buffer.ok_or(OutOfMemory::of(len))
     }
 
     /// As [`AlignedBuf::new`], with pages next to it that cannot be accessed, where asked for; those of a buffer without
@@ -157,12 +182,12 @@ impl GuardedPieces {
             let stride = inner.checked_add(page)?;
             Some((inner, stride, stride.checked_mul(count)?.checked_add(page)?))
         };
-        let failed = OutOfMemory { bytes: len.saturating_mul(count) };
-        let (inner, stride, total) = layout().ok_or(failed)?;
-        let mut mapping = Mapping::new(total).map_err(|_| failed)?;
+        let failed = || OutOfMemory::of(len.saturating_mul(count));
+        let (inner, stride, total) = layout().ok_or_else(failed)?;
+        let mut mapping = Mapping::new(total).map_err(|_| failed())?;
         for at in 0..=count {
             let guard = at * stride;
-            mapping.protect(guard..guard + page, Protection::None).map_err(|_| failed)?;
+            mapping.protect(guard..guard + page, Protection::None).map_err(|_| failed())?;
         }
         let start = match pages {
             GuardPages::AtEnds => page + inner - len,
@@ -264,7 +289,7 @@ mod tests {
     #[test]
     fn impossible_sizes_are_errors() {
         for bytes in [usize::MAX, isize::MAX as usize, 1 << 60] {
-            assert_eq!(AlignedBuf::new(bytes).err(), Some(OutOfMemory { bytes }));
+            assert_eq!(AlignedBuf::new(bytes).err(), Some(OutOfMemory::of(bytes)));
             assert!(AlignedBuf::guarded(bytes, GuardPages::AtEnds).is_err());
         }
     }

@@ -18,6 +18,7 @@ mod prepare;
 mod prepared;
 mod queues;
 mod recordings;
+mod room;
 mod watch;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -252,6 +253,16 @@ impl Executable {
     }
 
     fn call_in<T: Input>(
+        &self,
+        context: &mut Context,
+        inputs: &[T],
+        outputs: &mut dyn Outputs,
+    ) -> Result<(), RunError> {
+        let result = self.try_call_in(context, inputs, outputs);
+        result.map_err(|error| room::explain(error, &self.code.function.prepared, &context.values))
+    }
+
+    fn try_call_in<T: Input>(
         &self,
         context: &mut Context,
         inputs: &[T],

@@ -104,3 +104,58 @@ fn a_call_ends_when_its_time_is_over() {
     let limits = Limits { time: Some(Duration::from_secs(3600)), ..Limits::default() };
     call(limits, 1).expect("an hour is enough");
 }
+
+/// Beyond any machine's memory, for each element that comes in.
+const SPREAD: &str = "kernel @spread {
+  read x: f32[s0]
+  write y: f32[288230376151711744*s0]
+  size s0 in [0, 8]
+  grid i in s0
+  %0: f32 = load x[i] y[i] = %0
+}";
+
+const FIRST: &str = "kernel @first {
+  read x: f32[288230376151711744*s0]
+  write y: f32[s0]
+  size s0 in [0, 8]
+  grid i in s0
+  %0: f32 = load x[i] y[i] = %0
+}";
+
+const LARGE: &str = "program @large on cpu {
+  sym s0 in [0, 8]
+  param x: f32[s0]
+  alloc product: f32[288230376151711744*s0]
+  launch @spread(x, product) sizes(s0)
+  alloc y: f32[s0]
+  launch @first(product, y) sizes(s0)
+  free product
+  return y: f32[s0]
+}";
+
+#[test]
+fn where_there_is_no_memory_the_largest_result_is_named_and_the_next_call_is_right() {
+    let kernels = [SPREAD, FIRST].map(|text| litz_ir::text::kernel::parse(text).expect("valid"));
+    let program = litz_ir::text::program::parse(LARGE).expect("valid");
+    let device = Arc::new(ReferenceDevice::new(&kernels).expect("sound"));
+    let options =
+        RunOptions { limits: Limits { call_bytes: u64::MAX, ..Limits::default() }, ..RunOptions::default() };
+    let executable = Executable::with_options(&program, &kernels, device, &HashMap::new(), &options);
+    let executable = executable.expect("sound");
+    let call = |values: &[f32]| {
+        let input = Tensor::from_slice(&[values.len()], values).expect("lengths match");
+        executable.run(&[input])
+    };
+    for _ in 0..2 {
+        let error = call(&[1.0]).expect_err("no machine has so much");
+        assert!(matches!(error, RunError::OutOfMemory(_)), "{error}");
+        let text = error.to_string();
+        assert!(
+            text.contains(
+                "of the call's intermediate results `product` takes most, 1152921504606846976 bytes"
+            ),
+            "{text}"
+        );
+        assert_eq!(call(&[]).expect("it takes nothing").len(), 1);
+    }
+}

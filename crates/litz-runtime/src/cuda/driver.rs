@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute as Attribute, CUresult};
 
+use crate::arena::OutOfMemory;
 use crate::error::RunError;
 
 /// What the driver could not do.
@@ -18,19 +19,22 @@ pub struct CudaError {
     pub call: String,
     /// The driver's words.
     pub message: String,
-    /// Whether there is not enough memory.
-    pub is_out_of_memory: bool,
+    /// The bytes that were asked for, where there is not enough memory; 0 where the driver wants some for itself.
+    pub out_of_memory: Option<usize>,
 }
 
 impl CudaError {
     pub(crate) fn new(call: impl Into<String>, message: impl fmt::Display) -> CudaError {
-        CudaError { call: call.into(), message: message.to_string(), is_out_of_memory: false }
+        CudaError { call: call.into(), message: message.to_string(), out_of_memory: None }
     }
 }
 
 impl From<CudaError> for RunError {
     fn from(error: CudaError) -> RunError {
-        RunError::bug(format!("the GPU's driver: {}", error.call), error.message)
+        match error.out_of_memory {
+            Some(bytes) => OutOfMemory::of(bytes).into(),
+            None => RunError::bug(format!("the GPU's driver: {}", error.call), error.message),
+        }
     }
 }
 
@@ -47,8 +51,8 @@ pub(super) fn check(call: &str, result: CUresult) -> Result<(), CudaError> {
             _ => format!("{result:?}"),
         }
     };
-    let is_out_of_memory = result == CUresult::CUDA_ERROR_OUT_OF_MEMORY;
-    Err(CudaError { call: call.to_owned(), message, is_out_of_memory })
+    let out_of_memory = (result == CUresult::CUDA_ERROR_OUT_OF_MEMORY).then_some(0);
+    Err(CudaError { call: call.to_owned(), message, out_of_memory })
 }
 
 /// A GPU, and its primary context.

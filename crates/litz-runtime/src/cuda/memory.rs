@@ -25,7 +25,7 @@ impl Memory {
             .gpu
             .enter()
             .and_then(|_entered| check("cuMemAlloc", unsafe { sys::cuMemAlloc_v2(&raw mut start, bytes) }));
-        result.map_err(|_| OutOfMemory { bytes })?;
+        result.map_err(|_| OutOfMemory::of(bytes))?;
         Ok(ptr::with_exposed_provenance_mut(start as usize))
     }
 
@@ -53,7 +53,11 @@ impl Piece {
         let mut start = 0;
         // SAFETY: the address lives longer than the call, and what is set was allocated.
         unsafe {
-            check("cuMemAlloc", sys::cuMemAlloc_v2(&raw mut start, bytes))?;
+            let allocated = check("cuMemAlloc", sys::cuMemAlloc_v2(&raw mut start, bytes));
+            allocated.map_err(|error| CudaError {
+                out_of_memory: error.out_of_memory.and(Some(bytes)),
+                ..error
+            })?;
             check("cuMemsetD8", sys::cuMemsetD8_v2(start, 0, bytes))?;
             // The streams of launches do not wait for the one that sets it.
             check("cuCtxSynchronize", sys::cuCtxSynchronize())?;

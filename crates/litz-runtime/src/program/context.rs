@@ -207,6 +207,8 @@ impl Context {
     /// Takes a plan and makes room for it. Where one more size became known during a call, that is for what comes behind the
     /// commands that have run: what these use stays as it is.
     pub(super) fn use_plan(&mut self, plan: Arc<Plan>) -> Result<(), RunError> {
+        // Where there is no room for this one, what the last one had is gone in part.
+        self.plan = None;
         self.arenas.leave(&self.queues.devices, &plan.left);
         self.arenas.make_room(&self.queues.devices, &plan.arenas, self.begun.arenas)?;
         let (pages, own_used) = (self.pages, self.begun.own);

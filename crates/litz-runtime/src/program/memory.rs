@@ -122,7 +122,7 @@ impl Memory {
         for &(_, bytes) in kept_slots {
             offsets.push(total);
             let end = bytes.checked_next_multiple_of(ALIGNMENT).and_then(|bytes| total.checked_add(bytes));
-            total = end.ok_or(OutOfMemory { bytes })?;
+            total = end.ok_or(OutOfMemory::of(bytes))?;
         }
         let kept = match pages {
             GuardPages::Off => Kept::new(total, kept_as)?,

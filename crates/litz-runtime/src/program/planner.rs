@@ -354,14 +354,14 @@ impl<'a> Planner<'a> {
     /// Takes the first gap of a device's arena that is large enough.
     fn reserve(&mut self, device: usize, bytes: usize) -> Result<Address, RunError> {
         // Even without bytes it has an offset of its own, by which it is freed.
-        let bytes = bytes.max(1).checked_next_multiple_of(ALIGNMENT).ok_or(OutOfMemory { bytes })?;
+        let bytes = bytes.max(1).checked_next_multiple_of(ALIGNMENT).ok_or(OutOfMemory::of(bytes))?;
         let (mut offset, mut at) = (0, 0);
         while let Some(&(start, length)) = self.live[device].get(at)
             && start - offset < bytes
         {
             (offset, at) = (start + length, at + 1);
         }
-        let end = offset.checked_add(bytes).ok_or(OutOfMemory { bytes })?;
+        let end = offset.checked_add(bytes).ok_or(OutOfMemory::of(bytes))?;
         self.live[device].insert(at, (offset, bytes));
         let at = self.arena(device);
         self.plan.arenas[at] = self.plan.arenas[at].max(end);
@@ -595,7 +595,7 @@ impl<'a> Planner<'a> {
                 let end = bytes
                     .checked_next_multiple_of(ALIGNMENT)
                     .and_then(|bytes| bytes.checked_add(aside.offset));
-                self.plan.arenas[at] = end.ok_or(OutOfMemory { bytes })?;
+                self.plan.arenas[at] = end.ok_or(OutOfMemory::of(bytes))?;
                 if self.prepared.queues.len() > 1 {
                     self.plan.commands.push(Command::Settle);
                 }
@@ -635,7 +635,7 @@ impl<'a> Planner<'a> {
             formulas.iter().map(|formula| self.size(formula)).collect::<Result<Vec<_>, _>>()
         };
         let (sizes, strides) = (sizes(&layout.sizes)?, sizes(&layout.strides)?);
-        let bytes = span_bytes(layout.dtype, &sizes, &strides).ok_or(OutOfMemory { bytes: usize::MAX })?;
+        let bytes = span_bytes(layout.dtype, &sizes, &strides).ok_or(OutOfMemory::of(usize::MAX))?;
         Ok(Shape { dtype: layout.dtype, sizes, strides, bytes })
     }
 
@@ -650,7 +650,7 @@ impl<'a> Planner<'a> {
         let slot = &self.prepared.slots[slot];
         let extent = self.value(&slot.extent)?.max(0).unsigned_abs() as usize;
         let bytes = extent.checked_mul(slot.dtype.size());
-        Ok(bytes.ok_or(OutOfMemory { bytes: usize::MAX })?)
+        Ok(bytes.ok_or(OutOfMemory::of(usize::MAX))?)
     }
 
     fn size(&self, formula: &Formula) -> Result<usize, RunError> {

@@ -16,7 +16,7 @@ struct NoMemory;
 // SAFETY: it gives no memory.
 unsafe impl Outputs for NoMemory {
     fn tensor(&mut self, _index: usize, layout: &OutputLayout<'_>) -> Result<NonNull<u8>, RunError> {
-        Err(OutOfMemory { bytes: layout.bytes }.into())
+        Err(OutOfMemory::of(layout.bytes).into())
     }
 
     fn scalar(&mut self, _index: usize, _scalar: Option<Scalar>) {}
@@ -47,7 +47,7 @@ struct InInputs(Vec<(usize, usize, usize)>);
 // SAFETY: it gives no memory.
 unsafe impl Outputs for InInputs {
     fn tensor(&mut self, _index: usize, layout: &OutputLayout<'_>) -> Result<NonNull<u8>, RunError> {
-        Err(OutOfMemory { bytes: layout.bytes }.into())
+        Err(OutOfMemory::of(layout.bytes).into())
     }
 
     fn in_input(&mut self, index: usize, param: usize, offset: usize, _layout: &OutputLayout<'_>) -> bool {
