@@ -41,6 +41,10 @@ const TOOLS: Environment =
 const ARRAYS: Environment =
     Environment { folder: "target/arrays", packages: &["numpy==2.4.6", "pytest==9.2.0"] };
 
+/// What assembles code for GPUs in tests: 120 MB.
+const ASSEMBLER: Environment =
+    Environment { folder: "target/nvjitlink", packages: &["nvidia-nvjitlink==13.5.37"] };
+
 /// Makes the environment with PyTorch and says where its interpreter is.
 pub fn run() -> anyhow::Result<()> {
     println!("{}", ensure()?.display());
@@ -60,6 +64,11 @@ pub fn ensure_tools() -> anyhow::Result<PathBuf> {
 /// The interpreter of the environment that has NumPy and no PyTorch.
 pub fn ensure_arrays() -> anyhow::Result<PathBuf> {
     make(&ARRAYS)
+}
+
+/// Installs nvJitLink where tests look for it.
+pub fn ensure_assembler() -> anyhow::Result<()> {
+    make(&ASSEMBLER).map(drop)
 }
 
 /// The interpreter of an environment, which is made, or brought up to date, only when its stamp differs from the list.

@@ -36,6 +36,24 @@ pub struct Assembled {
     pub log: String,
 }
 
+impl Assembled {
+    /// Registers of a thread, of the kernel that has most; none where nothing was said of any.
+    pub fn registers(&self) -> Option<u64> {
+        self.numbers_before(" registers").max()
+    }
+
+    /// Bytes that the threads of all kernels store to memory since registers do not suffice.
+    pub fn spilled_bytes(&self) -> u64 {
+        self.numbers_before(" bytes spill stores").sum()
+    }
+
+    /// The numbers that stand before some words.
+    fn numbers_before<'a>(&'a self, words: &'a str) -> impl Iterator<Item = u64> + 'a {
+        let places = self.log.match_indices(words);
+        places.filter_map(|(at, _)| self.log[..at].rsplit(|c: char| !c.is_ascii_digit()).next()?.parse().ok())
+    }
+}
+
 impl Assembler {
     /// That of this machine, if there is one.
     pub fn of_machine() -> Option<&'static Assembler> {
@@ -137,4 +155,24 @@ fn candidates() -> Vec<PathBuf> {
         std::env::var_os("CUDA_HOME").map(PathBuf::from).into_iter().chain(["/usr/local/cuda".into()]);
     let installed = folders.flat_map(|folder| names.map(|name| folder.join("lib64").join(name)));
     names.into_iter().map(PathBuf::from).chain(installed).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn registers_and_spills_are_read() {
+        let log = "ptxas info    : Compiling entry function 'n0' for 'sm_80'
+ptxas info    : Function properties for n0
+    16 bytes stack frame, 12 bytes spill stores, 20 bytes spill loads
+ptxas info    : Used 24 registers, used 1 barriers, 392 bytes cmem[0]
+ptxas info    : Function properties for n1
+    0 bytes stack frame, 8 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 168 registers";
+        let assembled = Assembled { cubin: Vec::new(), log: log.to_owned() };
+        assert_eq!((assembled.registers(), assembled.spilled_bytes()), (Some(168), 20));
+        let silent = Assembled { log: String::new(), ..assembled };
+        assert_eq!((silent.registers(), silent.spilled_bytes()), (None, 0));
+    }
 }

@@ -6,4 +6,5 @@
 mod assembler;
 mod backend;
 
+pub use assembler::{Assembled, Assembler};
 pub use backend::{CUDA, CudaBackend};

@@ -1,0 +1,112 @@
+//! Assembles kernels of file tests for two architectures of GPUs: no thread of theirs keeps registers in memory.
+//!
+//! It needs nvJitLink, which `cargo xtask test` installs; no GPU.
+
+#![allow(missing_docs, reason = "a test")]
+
+use litz::{Backend, Options, Runner, Stage, Text, Verify, pipeline};
+use litz_cuda::Assembler;
+use litz_ir::kernel::Kernel;
+use litz_testing::filetest::file::TestFile;
+use litz_testing::repository;
+use std::path::PathBuf;
+
+/// Targets, and what their code is assembled for.
+const TARGETS: [(&str, &str); 2] =
+    [("gpu(isa=sm80, units=108)", "sm_80"), ("gpu(isa=sm89, units=132)", "sm_90")];
+
+/// Files of `filetests/run` of all kinds of kernels: elements, rows, columns, products, attention, scans, scatters, random numbers.
+const FILES: [&str; 20] = [
+    "attention/causal",
+    "attention/decoding",
+    "attention/grouped",
+    "attention/online",
+    "gpu/kept_rows",
+    "gpu/matrix_product",
+    "gpu/ragged_product",
+    "gpu/scan",
+    "gpu/softmax",
+    "gpu/transposition",
+    "index/scatter_add",
+    "join/concat",
+    "pointwise/half_types",
+    "pointwise/random",
+    "pointwise/special_values",
+    "product/bf16_odd",
+    "product/gated_pair",
+    "reduce/argmax",
+    "reduce/cumsum",
+    "reduce/online",
+];
+
+/// Bytes that spill after all, of all kernels of a file: what makes them fewer takes its line out.
+const SPILLS: [(&str, &str, u64); 1] = [("attention/decoding", "sm_80", 80)];
+
+/// nvJitLink of the environment that the tests have for it, else of the machine.
+fn assembler() -> Option<Assembler> {
+    let environment = repository().join("target/nvjitlink/lib");
+    let pythons = std::fs::read_dir(environment).into_iter().flatten().filter_map(Result::ok);
+    let libraries =
+        pythons.map(|python| python.path().join("site-packages/nvidia/cu13/lib/libnvJitLink.so.13"));
+    let elsewhere = ["libnvJitLink.so.13", "libnvJitLink.so.12"].map(PathBuf::from);
+    libraries.chain(elsewhere).find_map(|path| Assembler::open(&path).ok())
+}
+
+/// The kernels that become of a file's first text.
+fn kernels(file: &TestFile, backend: &dyn Backend, options: &Options) -> Result<Vec<Kernel>, String> {
+    let mut silent = |_: &str| {};
+    let mut run = Runner::new(Verify::Stages, None, &mut silent);
+    let texts = match Text::parse(&file.texts[0]).map_err(|error| error.to_string())? {
+        Text::Graph(graph) => pipeline::compile(graph, backend, options, Stage::Program, &mut run),
+        Text::Loops(loops) => pipeline::compile_loops(loops, backend, options, Stage::Program, &mut run),
+        Text::Schedule(..) | Text::Kernels(_) | Text::Program(_) => return Err("it is no model".to_owned()),
+    };
+    let realized = texts.map_err(|error| error.to_string())?.realized;
+    Ok(realized.ok_or("nothing was realized")?.kernels)
+}
+
+/// Assembles the kernels of a file; the bytes that spill, with the kernels and their registers in words.
+fn spilled(name: &str, assembler: &Assembler, (target, arch): (&str, &str)) -> Result<(u64, String), String> {
+    let file = TestFile::read(&repository().join("filetests/run").join(format!("{name}.litz")))?;
+    let options = Options { cache: None, ..Options::for_target(target.parse().expect("a target")) };
+    let backend = litz::backend(&options).map_err(|error| error.to_string())?;
+    let (mut spilled, mut words) = (0, String::new());
+    let kernels = kernels(&file, &*backend, &options)?;
+    assert!(!kernels.is_empty(), "{name} has no kernels");
+    for kernel in &kernels {
+        let text = backend.emit(std::slice::from_ref(kernel)).map_err(|error| error.to_string())?;
+        let ptx = backend.listing(&text).map_err(|error| error.to_string())?.expect("PTX is text");
+        let assembled = assembler.assemble(&ptx, arch)?;
+        let registers = assembled.registers().ok_or_else(|| format!("no registers in: {}", assembled.log))?;
+        let bytes = assembled.spilled_bytes();
+        spilled += bytes;
+        words += &format!(" @{} has {registers} registers and spills {bytes} bytes", kernel.name);
+    }
+    Ok((spilled, words))
+}
+
+#[test]
+fn kernels_keep_what_they_need_in_registers() {
+    let Some(assembler) = assembler() else {
+        eprintln!(
+            "note: there is no nvJitLink here, which `cargo xtask test` installs: nothing is assembled"
+        );
+        return;
+    };
+    let mut failures = Vec::new();
+    for target in TARGETS {
+        for name in FILES {
+            let known = SPILLS.iter().find(|(file, arch, _)| *file == name && *arch == target.1);
+            let expected = known.map_or(0, |(_, _, bytes)| *bytes);
+            match spilled(name, &assembler, target) {
+                Ok((bytes, _)) if bytes == expected => {}
+                Ok((bytes, words)) => {
+                    failures
+                        .push(format!("{name}, {}: {bytes} bytes, expected {expected}:{words}", target.1));
+                }
+                Err(why) => failures.push(format!("{name}, {}: {why}", target.1)),
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
