@@ -50,18 +50,21 @@ pub struct KernelTime {
     pub of_copy: Option<f64>,
 }
 
-/// Makes so many calls, at least one, of a model that was compiled with [`Options::profile`], and some before that do not count.
+/// Makes so many calls, at least one, of a model that was compiled with [`Options::profile`], and some before that do not count. Calls of
+/// `plain`, the same without it, are those that are timed as a whole: launches that are timed one by one are not replayed as a graph.
 ///
 /// # Errors
 /// When a call fails, or the options' target is none that this machine can run the code of.
 pub fn measure(
     compiled: &Compiled,
+    plain: Option<&Compiled>,
     inputs: &[Tensor],
     options: &Options,
     calls: usize,
 ) -> Result<Measured, Error> {
     let mut results = Vec::new();
     times(compiled, inputs, &mut results, WARM_UP)?;
+    plain.map(|plain| times(plain, inputs, &mut results, WARM_UP)).transpose()?;
     let mut meters = Meters::new(options)?;
     let calls = calls.max(1);
     let per_turn = calls.div_ceil(TURNS);
@@ -70,7 +73,8 @@ pub fn measure(
         // The peaks' own data is in the caches.
         times(compiled, inputs, &mut results, 1)?;
         compiled.profile.iter().for_each(|profile| drop(profile.take()));
-        let calls = times(compiled, inputs, &mut results, count)?;
+        let watched = times(compiled, inputs, &mut results, count)?;
+        let calls = plain.map_or(Ok(watched), |plain| times(plain, inputs, &mut results, count))?;
         let recorded = compiled.profile.as_ref().map_or_else(Recorded::default, |profile| profile.take());
         Ok(Turn { calls, recorded })
     };
@@ -129,6 +133,17 @@ impl Measured {
             }
         }
         turns.into_iter().map(|(launch, ms)| (launch, percentiles(&ms)[1])).collect()
+    }
+
+    /// Milliseconds between the end of a launch and the beginning of the next one in a call of the last turn, by the device's clock: the
+    /// median. None where there are no two launches.
+    pub fn gap(&self) -> Option<f64> {
+        let gap =
+            |pair: &[Span]| 1e3 * pair[1].start.saturating_sub(pair[0].start + pair[0].time).as_secs_f64();
+        // A launch whose number is no larger is one of the next call.
+        let pairs = self.spans().windows(2).filter(|pair| pair[1].launch > pair[0].launch);
+        let gaps: Vec<f64> = pairs.map(gap).collect();
+        (!gaps.is_empty()).then(|| percentiles(&gaps)[1])
     }
 
     /// Launches of the last turn, one by one.

@@ -9,7 +9,7 @@ use crate::options::Options;
 use litz_backend::Backend;
 use litz_ir::kernel::Kernel;
 use litz_ir::target::{Level, Target};
-use litz_runtime::device::{Buffer, Launch, Stream};
+use litz_runtime::device::{self, AddressSpace, Buffer, Copy, Launch, Stream};
 use litz_runtime::pool::ThreadPool;
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,8 +17,8 @@ use std::time::Instant;
 /// The highest rates, a second, on the threads that the options ask for.
 #[derive(Clone, Copy, Debug)]
 pub struct Rates {
-    /// Fused multiply-adds of f32, in operations, two each.
-    pub flops: f64,
+    /// Fused multiply-adds of f32, in operations, two each. None on GPUs, where no kernel of the compiler's makes nothing else.
+    pub flops: Option<f64>,
     /// Bytes that a copy larger than the caches reads and writes.
     pub bandwidth: f64,
 }
@@ -57,7 +57,7 @@ pub fn in_turns<T, E>(
         let result = turn(at)?;
         let after = measure()?;
         let peaks = Peaks {
-            flops: steady(before.flops, after.flops),
+            flops: before.flops.zip(after.flops).and_then(|(before, after)| steady(before, after)),
             bandwidth: steady(before.bandwidth, after.bandwidth),
         };
         results.push((result, peaks));
@@ -88,7 +88,7 @@ pub fn share(turns: impl Iterator<Item = (f64, Option<f64>)>) -> Option<f64> {
 
 /// The kernels of both peaks.
 pub struct Meters {
-    flops: Meter,
+    flops: Option<Meter>,
     bandwidth: Meter,
 }
 
@@ -98,7 +98,14 @@ impl Meters {
     /// # Errors
     /// When the options' target is none that this machine can run the code of.
     pub fn new(options: &Options) -> Result<Meters, Error> {
-        Ok(Meters { flops: Meter::flops(options)?, bandwidth: Meter::bandwidth(options)? })
+        let backend = backends::backend(options)?;
+        Ok(match backend.target() {
+            Target::Cpu(_) => Meters {
+                flops: Some(Meter::flops(&*backend, options)?),
+                bandwidth: Meter::bandwidth(&*backend, options)?,
+            },
+            Target::Gpu(_) => Meters { flops: None, bandwidth: Meter::copies(&*backend, options)? },
+        })
     }
 
     /// What both reach at this moment.
@@ -108,13 +115,21 @@ impl Meters {
     pub fn measure(&mut self) -> Result<Rates, Error> {
         let [flops, bandwidth] = TRIES;
         // The copy empties the caches; operations come from the first-level cache and do not mind.
-        Ok(Rates { bandwidth: self.bandwidth.best(bandwidth)?, flops: self.flops.best(flops)? })
+        let bandwidth = self.bandwidth.best(bandwidth)?;
+        Ok(Rates { bandwidth, flops: self.flops.as_mut().map(|meter| meter.best(flops)).transpose()? })
     }
 }
 
-/// A compiled kernel that does nothing but reach a peak.
+/// What a device does to reach a peak.
+enum Work {
+    Launch(Kernel),
+    /// Copies so many bytes within its memory.
+    Copy(usize),
+}
+
+/// Work that does nothing but reach a peak.
 struct Meter {
-    kernel: Kernel,
+    work: Work,
     device: Device,
     stream: Box<dyn Stream>,
     memory: Vec<Buffer>,
@@ -124,8 +139,7 @@ struct Meter {
 
 impl Meter {
     /// Fused multiply-adds of f32 on operands from the first-level cache.
-    fn flops(options: &Options) -> Result<Meter, Error> {
-        let backend = backends::backend(options)?;
+    fn flops(backend: &dyn Backend, options: &Options) -> Result<Meter, Error> {
         let lanes = lanes(backend.target());
         let (rows, columns, terms, points) = (6, 2 * lanes, 256, 256 * options.threads);
         let product = format!(
@@ -141,13 +155,12 @@ impl Meter {
             rows * columns as usize,
         );
         let operations = 2.0 * (rows * terms * points) as f64 * f64::from(columns);
-        Meter::new(&*backend, options, &product, operations)
+        Meter::new(backend, options, &product, operations)
     }
 
     /// A copy of more than the caches hold.
-    fn bandwidth(options: &Options) -> Result<Meter, Error> {
+    fn bandwidth(backend: &dyn Backend, options: &Options) -> Result<Meter, Error> {
         const BLOCK: usize = 1 << 12;
-        let backend = backends::backend(options)?;
         let lanes = lanes(backend.target());
         let blocks = 1 << 12;
         let elements = BLOCK * blocks;
@@ -155,27 +168,30 @@ impl Meter {
             "kernel @copy {{\n  read x: f32[{elements}]\n  write y: f32[{elements}]\n  grid p in {blocks} grain 16\n  \
              vector i in {BLOCK} by {lanes} {{\n    %0: f32 = load x[{BLOCK}*p + i]\n    y[{BLOCK}*p + i] = %0\n  }}\n}}\n"
         );
-        Meter::new(&*backend, options, &copy, (8 * elements) as f64)
+        Meter::new(backend, options, &copy, (8 * elements) as f64)
+    }
+
+    /// A copy of a device with memory of its own, ten times as large as the caches of today's.
+    fn copies(backend: &dyn Backend, options: &Options) -> Result<Meter, Error> {
+        const BYTES: usize = 1 << 30;
+        let device = load(backend, options, &[], &[])?;
+        let memory = (0..2).map(|_| buffer(&*device, BYTES)).collect::<Result<_, _>>()?;
+        let stream = device.stream().map_err(Error::Run)?;
+        Ok(Meter { work: Work::Copy(BYTES), device, stream, memory, amount: 2.0 * BYTES as f64 })
     }
 
     fn new(backend: &dyn Backend, options: &Options, text: &str, amount: f64) -> Result<Meter, Error> {
         let kernels = [litz_ir::text::kernel::parse(text).map_err(Error::Invalid)?];
         let object = backend.emit(&kernels).and_then(|text| backend.assemble(&text)).map_err(Error::from)?;
-        let pool = if options.bind { ThreadPool::new } else { ThreadPool::unbound };
-        let threads = || Arc::new(pool(options.threads));
-        let device = backend.load(&kernels, &[object], &threads).map_err(Error::from)?;
+        let device = load(backend, options, &kernels, &[object])?;
         let [kernel] = kernels;
         let mut memory = Vec::new();
         for mem in kernel.mems.values().take(kernel.params) {
             let elements = mem.span().as_int().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
-            memory.push(
-                Buffer::new(&*device, elements * mem.dtype.size())
-                    .map_err(litz_runtime::RunError::from)
-                    .map_err(Error::Run)?,
-            );
+            memory.push(buffer(&*device, elements * mem.dtype.size())?);
         }
         let stream = device.stream().map_err(Error::Run)?;
-        Ok(Meter { kernel, device, stream, memory, amount })
+        Ok(Meter { work: Work::Launch(kernel), device, stream, memory, amount })
     }
 
     /// The highest rate of some launches, a second.
@@ -191,24 +207,50 @@ impl Meter {
 
     fn run(&mut self) -> Result<(), Error> {
         let args: Vec<*mut u8> = self.memory.iter().map(Buffer::as_ptr).collect();
-        let Some(kernel) = self.device.find(&self.kernel.name) else {
-            return Err(Error::bug("load", "the kernel is not there"));
-        };
-        let launch = Launch {
-            kernel,
-            number: 0,
-            args: &args,
-            sizes: &[],
-            points: self.kernel.points().as_int().unwrap_or(0),
-            scratch: std::ptr::null_mut(),
-            scratch_bytes: 0,
-            scratch_stride: 0,
-        };
-        // SAFETY: one memory for each parameter, of its extent, that nothing else touches; the kernel needs no scratch.
-        unsafe { self.stream.launch(&launch) };
+        match &self.work {
+            Work::Launch(kernel) => {
+                let Some(found) = self.device.find(&kernel.name) else {
+                    return Err(Error::bug("load", "the kernel is not there"));
+                };
+                let launch = Launch {
+                    kernel: found,
+                    number: 0,
+                    args: &args,
+                    sizes: &[],
+                    points: kernel.points().as_int().unwrap_or(0),
+                    scratch: std::ptr::null_mut(),
+                    scratch_bytes: 0,
+                    scratch_stride: 0,
+                };
+                // SAFETY: one memory for each parameter, of its extent, that nothing else touches; the kernel needs no scratch.
+                unsafe { self.stream.launch(&launch) };
+            }
+            Work::Copy(bytes) => {
+                let space = AddressSpace::Device;
+                let copy = Copy { from: (space, args[0].cast_const()), to: (space, args[1]), bytes: *bytes };
+                // SAFETY: both memories are the device's, have so many bytes, and are nobody else's.
+                unsafe { self.stream.copy(copy) };
+            }
+        }
         self.stream.wait().map_err(Error::Run)?;
         Ok(())
     }
+}
+
+/// A device with the code of some kernels, on threads of its own.
+fn load(
+    backend: &dyn Backend,
+    options: &Options,
+    kernels: &[Kernel],
+    objects: &[Vec<u8>],
+) -> Result<Device, Error> {
+    let pool = if options.bind { ThreadPool::new } else { ThreadPool::unbound };
+    let threads = || Arc::new(pool(options.threads));
+    Ok(backend.load(kernels, objects, &threads)?)
+}
+
+fn buffer(device: &dyn device::Device, bytes: usize) -> Result<Buffer, Error> {
+    Buffer::new(device, bytes).map_err(|error| Error::Run(error.into()))
 }
 
 /// Lanes of the vectors that the kernels have.
@@ -249,7 +291,7 @@ mod tests {
         fn measured(&self) -> (Option<f64>, Option<f64>) {
             let measure = || {
                 let rate = 0.1 / self.shortest(5, 1e-3);
-                Ok::<_, Infallible>(Rates { flops: rate, bandwidth: rate })
+                Ok::<_, Infallible>(Rates { flops: Some(rate), bandwidth: rate })
             };
             // Five calls with four launches of 2 ms each.
             let turn = |_| Ok(0.2 * 0.9 / self.shortest(20, 2e-3));

@@ -74,9 +74,9 @@ impl Report {
         progress("timing");
         let calls = match (calls, inputs) {
             (0, _) => Err("no calls were asked for".to_owned()),
-            (_, Some(inputs)) => Ok((measure::measure(&compiled, inputs, &options, calls)?, "given")),
+            (_, Some(inputs)) => Ok((measure::measure(&compiled, None, inputs, &options, calls)?, "given")),
             (_, None) => made_up::inputs(&made_up::of_model(model), &model.imported.graph.facts)
-                .and_then(|inputs| measure::measure(&compiled, &inputs, &options, calls))
+                .and_then(|inputs| measure::measure(&compiled, None, &inputs, &options, calls))
                 .map(|measured| (measured, "made up"))
                 .map_err(|error| format!("a call with made-up inputs failed: {error}")),
         };

@@ -11,7 +11,7 @@ use litz::measure::{self, KernelTime};
 use litz::pipeline::Texts;
 use litz::progress::Progress;
 use litz::provenance::{self, LaunchOf};
-use litz::{Compiled, Error, Runner, Stage};
+use litz::{Compiled, Error, Options, Runner, Stage};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -49,14 +49,18 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     if args.serve {
         return serve::execute(args);
     }
-    let options = litz::Options { profile: true, ..args.common.options() };
+    let options = Options { profile: true, ..args.common.options() };
     let model = load::open(&args.model, &args.which)?;
     let inputs = inputs::inputs(&model, args.inputs.as_deref())?;
     let compiled = load::compile(&model, &options)?;
+    let is_gpu = litz::backend(&options)?.target().cpu().is_none() && !options.reference;
+    // A GPU replays the launches of a call as one graph where nobody times them one by one.
+    let plain = Options { profile: false, ..options.clone() };
+    let plain = is_gpu.then(|| load::compile(&model, &plain)).transpose()?;
     let measured = {
         let progress = Progress::start();
         progress.say("timing");
-        measure::measure(&compiled, &inputs, &options, args.runs)?
+        measure::measure(&compiled, plain.as_ref(), &inputs, &options, args.runs)?
     };
     let calls = measured.calls();
     // Where the cache had the compilation there are no loops.
@@ -91,6 +95,7 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
             "compile_ms": stages,
             "peak": { "flops": peaks.flops, "bandwidth": peaks.bandwidth },
             "threads": options.threads,
+            "gap_ms": measured.gap(),
             "compilations": model.compilations(),
             "plans": statistics.plans,
             "call_bytes": statistics.peak_bytes,
@@ -102,10 +107,13 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
         return Ok(Exit::Ok);
     }
     output::print(format_args!("{}\n", timing_table(&compiled.timings)))?;
+    let place = match is_gpu {
+        true => format!("cuda:{}", options.device_number),
+        false => format!("{} threads", options.threads),
+    };
     output::print(format_args!(
-        "{} calls on {} threads, ms: min {:.3}  p50 {:.3}  p90 {:.3}  p99 {:.3}\n",
+        "{} calls on {place}, ms: min {:.3}  p50 {:.3}  p90 {:.3}  p99 {:.3}\n",
         calls.len(),
-        options.threads,
         ms[0],
         ms[1],
         ms[2],
@@ -122,12 +130,20 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
         Some(peak) => format!("{}{unit}", format::count(peak)),
         None => format!("{unit} not measured"),
     };
-    output::print(format_args!(
-        "peaks: {}, {} copied\n",
-        rate(peaks.flops, "FLOP/s"),
-        rate(peaks.bandwidth, "B/s")
-    ))?;
-    if peaks.flops.is_none() || peaks.bandwidth.is_none() {
+    let copied = rate(peaks.bandwidth, "B/s");
+    if is_gpu {
+        // Inputs and results of the command line are the host's.
+        let kernels_ms: f64 = kernels.iter().map(|kernel| kernel.time.ms).sum();
+        let gap = measured
+            .gap()
+            .map_or_else(String::new, |gap| format!(", {:.1} us between two that are timed", 1e3 * gap));
+        output::print(format_args!(
+            "a call copies inputs to the GPU and results back; its kernels take {kernels_ms:.3} ms{gap}\npeak: {copied} copied\n"
+        ))?;
+    } else {
+        output::print(format_args!("peaks: {}, {copied} copied\n", rate(peaks.flops, "FLOP/s")))?;
+    }
+    if peaks.flops.is_none() && !is_gpu || peaks.bandwidth.is_none() {
         output::print(
             "what is not measured changed from turn to turn: the machine is busy, or its clock moves\n",
         )?;
