@@ -33,6 +33,11 @@ impl Architecture {
         Architecture { is_machine_code: false, ..self }
     }
 
+    /// Whether it is machine code, and not PTX.
+    pub fn is_machine_code(self) -> bool {
+        self.is_machine_code
+    }
+
     /// 80 for 8.0.
     pub fn capability(self) -> u32 {
         self.capability

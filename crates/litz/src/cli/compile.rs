@@ -4,7 +4,7 @@ use super::constants;
 use super::failure::{Exit, Failure};
 use super::load;
 use super::options::Compiling;
-use super::output;
+use super::{output, sass};
 use clap::ValueEnum;
 use litz::ahead::{self, Names, Program, identifier};
 use litz::pipeline::{self, Texts};
@@ -77,6 +77,8 @@ enum To {
     Llvm,
     /// Machine code of the kernels, as text
     Asm,
+    /// Machine code of the kernels of a GPU, as text, by CUDA's nvdisasm
+    Sass,
     /// Machine code of the kernels, as an object file
     Object,
     /// A module of Python that builds a graph of torch.fx
@@ -106,7 +108,7 @@ impl To {
             To::Graph => Stage::Graph,
             To::Loops => Stage::Loops,
             To::Schedule => Stage::Schedule,
-            To::Kernel | To::Llvm | To::Asm | To::Object => Stage::Kernel,
+            To::Kernel | To::Llvm | To::Asm | To::Sass | To::Object => Stage::Kernel,
             To::Program | To::Maps | To::Fx | To::Python | To::C => Stage::Program,
         }
     }
@@ -124,6 +126,7 @@ impl To {
             | To::Maps
             | To::Llvm
             | To::Asm
+            | To::Sass
             | To::Object
             | To::C => None,
         }
@@ -310,7 +313,7 @@ fn finish(texts: Texts, to: To, backend: &dyn Backend, run: &mut Runner<'_>) -> 
             let of = |Realized { program, kernels, .. }| listing(form, &program, &kernels, backend.target());
             texts.realized.map(of).transpose().map_err(Error::Unsupported)?
         }
-        To::Kernel | To::Llvm | To::Asm | To::Object => {
+        To::Kernel | To::Llvm | To::Asm | To::Sass | To::Object => {
             let realized = texts.realized.ok_or_else(|| Error::bug("realize", "it gave nothing"))?;
             return kernels_to(&realized.kernels, to, backend, run);
         }
@@ -332,6 +335,10 @@ fn kernels_to(
             let listing = run.step("assemble", || backend.listing(&text)).map_err(Error::from)?;
             let none = || Failure::invalid("the backend's code has no form for people to read");
             listing.ok_or_else(none)?.into_bytes()
+        }
+        To::Sass => {
+            let text = emit(run)?;
+            sass::text(&run.step("assemble", || backend.assemble(&text)).map_err(Error::from)?)?
         }
         To::Object => {
             let text = emit(run)?;

@@ -18,6 +18,7 @@ mod output;
 mod repeat;
 mod report;
 mod run;
+mod sass;
 mod tune;
 mod verify;
 
