@@ -160,6 +160,8 @@ def kernels(rows, options):
                     time_kernel(rows, f"{name} {short}", function, make, flops)
             except torch.cuda.OutOfMemoryError:
                 rows.add(f"{name} {short}", None, why="not enough memory")
+            except RuntimeError as error:
+                rows.add(f"{name} {short}", False, why=f"{type(error).__name__}: {error}"[:300])
             torch.cuda.empty_cache()
 
 

@@ -122,7 +122,7 @@ impl Meters {
 
 /// What a device does to reach a peak.
 enum Work {
-    Launch(Kernel),
+    Launch(Box<Kernel>),
     /// Copies so many bytes within its memory.
     Copy(usize),
 }
@@ -191,7 +191,7 @@ impl Meter {
             memory.push(buffer(&*device, elements * mem.dtype.size())?);
         }
         let stream = device.stream().map_err(Error::Run)?;
-        Ok(Meter { work: Work::Launch(kernel), device, stream, memory, amount })
+        Ok(Meter { work: Work::Launch(Box::new(kernel)), device, stream, memory, amount })
     }
 
     /// The highest rate of some launches, a second.

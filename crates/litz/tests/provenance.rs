@@ -90,7 +90,7 @@ fn layers(count: usize) -> String {
 /// The modules and times of the launches of a model's one kernel.
 fn measured(compiled: &Compiled, model: &Model, options: &Options) -> Vec<(Vec<String>, f64)> {
     let inputs = made_up::inputs(&made_up::of_model(model), &model.imported.graph.facts).expect("known");
-    let measured = measure::measure(compiled, &inputs, options, 4).expect("calls work");
+    let measured = measure::measure(compiled, None, &inputs, options, 4).expect("calls work");
     let launches = provenance::launches(program(compiled));
     let times = measured.launches();
     let of = |(&number, &ms): (&usize, &f64)| {

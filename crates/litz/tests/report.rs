@@ -102,7 +102,7 @@ fn sums_are_those_of_a_profile() {
     let compiled = model.compile(&profiled).expect("compiles");
     let inputs =
         made_up::inputs(&made_up::of_model(&model), &model.imported.graph.facts).expect("sizes are known");
-    let measured = measure::measure(&compiled, &inputs, &profiled, 2).expect("calls work");
+    let measured = measure::measure(&compiled, None, &inputs, &profiled, 2).expect("calls work");
     let loops = compiled.texts.loops.as_ref().expect("there was no cache");
     let times = measured.kernels(&compiled, loops);
 

@@ -369,8 +369,8 @@ impl Stream for CudaStream {
     }
 
     fn wait(&mut self) -> Result<(), RunError> {
-        // SAFETY: the stream is alive.
         let result = self.gpu.enter().and_then(|_entered| {
+            // SAFETY: the stream is alive.
             check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(self.stream) })
         });
         self.note(result);
