@@ -49,11 +49,11 @@ enum Memory {
 pub struct OutOfMemory {
     /// Size of the buffer asked for.
     pub bytes: usize,
-    /// The intermediate result that takes most of a call's memory, where it is one's.
+    /// What takes most of a call's memory, where it is one's.
     pub largest: Option<Box<Largest>>,
 }
 
-/// An intermediate result.
+/// A result of a call, or one between.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Largest {
     /// What the program calls it: the model's node, as a rule.
@@ -75,7 +75,7 @@ impl fmt::Display for OutOfMemory {
         match &self.largest {
             Some(largest) => {
                 let Largest { name, bytes } = &**largest;
-                write!(f, "; of the call's intermediate results `{name}` takes most, {bytes} bytes")
+                write!(f, "; of what the call computes `{name}` takes most, {bytes} bytes")
             }
             None => Ok(()),
         }

@@ -151,9 +151,7 @@ fn where_there_is_no_memory_the_largest_result_is_named_and_the_next_call_is_rig
         assert!(matches!(error, RunError::OutOfMemory(_)), "{error}");
         let text = error.to_string();
         assert!(
-            text.contains(
-                "of the call's intermediate results `product` takes most, 1152921504606846976 bytes"
-            ),
+            text.contains("of what the call computes `product` takes most, 1152921504606846976 bytes"),
             "{text}"
         );
         assert_eq!(call(&[]).expect("it takes nothing").len(), 1);

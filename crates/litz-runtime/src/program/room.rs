@@ -1,4 +1,4 @@
-//! Says which intermediate result takes most, where there is no memory for a call.
+//! Says what of all that a call computes takes most, where there is no memory for a call.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,7 @@ use super::prepared::{Origin, Prepared, Slot};
 use crate::arena::Largest;
 use crate::error::RunError;
 
-/// An error with the largest of a program's intermediate results, for these values of its size symbols, where it is one of memory.
+/// An error with the largest result of a program's steps, for these values of its size symbols, where it is one of memory.
 pub(super) fn explain(error: RunError, prepared: &Prepared, values: &[i64]) -> RunError {
     let RunError::OutOfMemory(mut error) = error else { return error };
     error.largest = error.largest.or_else(|| largest(prepared, values).map(Box::new));

@@ -28,7 +28,8 @@ unsafe impl Outputs for NoMemory {
 #[test]
 fn whole_memories_are_computed_where_they_are_returned() {
     let input = Tensor::from_slice(&[1, 4], &[-1i64; 4]).expect("lengths match");
-    let early = "out of memory: no room for a buffer of 16 bytes";
+    let early =
+        "out of memory: no room for a buffer of 16 bytes; of what the call computes `y` takes most, 16 bytes";
     let late = "kernel @gather: index out of range";
     let pooled = GATHERED.replace("alloc y: f32[4*s0]", "alloc p: u8[16*s0]\n view y: f32[4*s0] = p + 0");
     let part = GATHERED.replace("return y: f32[s0, 4]", "return y: f32[s0, 2]{4, 1} + 1");
