@@ -17,8 +17,8 @@ a time limit; what it has found by then counts. Sections:
   memory     peaks against eager mode, growth, several processes and threads
   gpus       two GPUs in one process, where there are two
 
-Rows of sections go to OUT/SECTION.json while they run, the table to OUT/table.txt. Sections that are complete there do not run again, and operators
-that have a file in the folder of work (default: OUT/work) neither. Exit status 1 where a section has found something wrong.
+What is found goes to OUT/gpu_check.json, and as a table to OUT/table.txt. Sections that are complete there do not run again, and operators that have a
+file in the folder of work neither, which is one for temporary files unless --work names another. Exit status 1 where a section has found something wrong.
 """
 
 import argparse
@@ -30,6 +30,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -264,21 +265,26 @@ def run_section(name: str, options) -> None:
             pass
         process.wait()
     if code != 0:
-        path = options.out / f"{name}.json"
+        path = options.sections / f"{name}.json"
         found = json.loads(path.read_text()) if path.exists() else {"complete": False, "rows": []}
         why = f"its time of {limit} s is over" if code is None else f"it ended with status {code}"
         found["rows"].append({"name": name, "right": None if code is None else False, "why": why})
         path.write_text(json.dumps(found, indent=1))
 
 
-def table(options) -> tuple[str, bool]:
-    """All that is known, and whether nothing of it is wrong."""
+def tell(options) -> tuple[str, bool]:
+    """Writes all that is known; gives the table, and whether nothing of it is wrong."""
+    paths = {name: options.sections / f"{name}.json" for name in LIMITS}
+    known = {name: json.loads(path.read_text()) for name, path in paths.items() if path.exists()}
+    (options.out / "gpu_check.json").write_text(json.dumps(known, indent=1))
+    text, is_right = table(known)
+    (options.out / "table.txt").write_text(text)
+    return text, is_right
+
+
+def table(known) -> tuple[str, bool]:
     text, is_right = [], True
-    for name in LIMITS:
-        path = options.out / f"{name}.json"
-        if not path.exists():
-            continue
-        found = json.loads(path.read_text())
+    for name, found in known.items():
         wrong = sum(row["right"] is False for row in found["rows"])
         is_right &= not wrong
         text.append(f"{name}{'' if found['complete'] else ' (not complete)'}{f': {wrong} WRONG' if wrong else ''}")
@@ -290,18 +296,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=pathlib.Path, help="folder for what is found")
     parser.add_argument("--only", help="sections to run, with commas (default: all)")
-    parser.add_argument("--work", type=pathlib.Path, help="folder for files of work (default: OUT/work)")
+    parser.add_argument("--work", type=pathlib.Path, help="folder for files of work")
     parser.add_argument("--limit", action="append", default=[], metavar="SECTION=SECONDS", help="the time that a section may take")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="processes of opinfo and random")
     parser.add_argument("--section", choices=SECTIONS, help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.out = options.out.resolve()
-    options.work = (options.work or options.out / "work").resolve()
-    for folder in (options.out, options.work):
+    options.work = (options.work or pathlib.Path(tempfile.gettempdir()) / "gpu_check").resolve()
+    options.sections = options.work / "sections"
+    for folder in (options.out, options.work, options.sections):
         folder.mkdir(parents=True, exist_ok=True)
     if options.section:
-        rows = Rows(options.out / f"{options.section}.json")
+        rows = Rows(options.sections / f"{options.section}.json")
         # One that has more to do says so.
         rows.save(SECTIONS[options.section](rows, options) is not False)
         return 0
@@ -315,18 +322,21 @@ def main() -> int:
     for name in chosen:
         if name not in SECTIONS:
             parser.error(f"--only: expected some of {', '.join(LIMITS)}, found {name}")
+    known = options.out / "gpu_check.json"
+    for name, found in (json.loads(known.read_text()) if known.exists() else {}).items():
+        path = options.sections / f"{name}.json"
+        if not path.exists():
+            path.write_text(json.dumps(found))
     for name in chosen:
-        path = options.out / f"{name}.json"
+        path = options.sections / f"{name}.json"
         if path.exists() and json.loads(path.read_text())["complete"]:
             continue
         start = time.monotonic()
         print(f"== {name}", flush=True)
         run_section(name, options)
         print(f"== {name}: {time.monotonic() - start:.0f} s", flush=True)
-        text, is_right = table(options)
-        (options.out / "table.txt").write_text(text)
-    text, is_right = table(options)
-    (options.out / "table.txt").write_text(text)
+        tell(options)
+    text, is_right = tell(options)
     print(text)
     return 0 if is_right else 1
 
