@@ -349,6 +349,15 @@ impl Program {
         }
     }
 
+    /// What is known of a node that launches mention: `%y = aten.log.default at model.py:12 in layers.3`.
+    pub fn node(&self, name: &str) -> String {
+        let Some(node) = self.nodes.iter().find(|node| node.name == name) else { return format!("%{name}") };
+        let origin = node.origin.as_deref();
+        let line = origin.and_then(|origin| origin.line.as_ref()).map(|line| format!(" at {line}"));
+        let module = origin.and_then(|origin| origin.module.as_ref()).map(|module| format!(" in {module}"));
+        format!("%{name} = {}{}{}", node.op, line.unwrap_or_default(), module.unwrap_or_default())
+    }
+
     /// What a step is called in messages.
     pub fn place(&self, step: &ProgramStep) -> String {
         let name = |slot: &Slot| self.slots.get(*slot).map_or("?", |data| &data.name);

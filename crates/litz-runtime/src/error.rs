@@ -167,6 +167,18 @@ pub enum RunError {
         /// What is wrong there.
         what: String,
     },
+    /// A step that made a NaN or an infinite number: see `RunOptions::check_nan`.
+    #[error("{step}: `{buffer}`[{element}] is {kind}, and nothing that the step reads is")]
+    NotFinite {
+        /// The step of the program, and the nodes of the graph that it computes.
+        step: String,
+        /// What it writes.
+        buffer: String,
+        /// The first such element, counted from the buffer's start.
+        element: usize,
+        /// `NaN` or `infinite`.
+        kind: &'static str,
+    },
     /// A program that puts a buffer or output where there is no room for it, found before anything runs.
     #[error("bug in {item}: {inner} needs {bytes} bytes at {offset}, and {outer} has {room}")]
     NoRoom {

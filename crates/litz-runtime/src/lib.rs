@@ -15,6 +15,7 @@ pub mod host;
 pub mod images;
 pub mod limits;
 pub mod mapping;
+pub mod mixed;
 pub mod native;
 mod number;
 pub mod object;

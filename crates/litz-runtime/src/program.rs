@@ -11,6 +11,7 @@ mod function;
 mod launcher;
 mod lives;
 mod memory;
+mod numbers;
 mod outputs;
 mod plan;
 mod planner;
@@ -43,13 +44,12 @@ use constants::{Constants, Layout};
 use context::{Context, Deadline, Lent};
 use function::{Function, Running, facts_of};
 pub use launcher::Launcher;
-use lives::Watched;
+use lives::{Watched, Watching};
 use outputs::{Fresh, Reused};
 pub use outputs::{OutputLayout, Outputs, Value};
 use plan::Plan;
 use planner::plan_load;
 use prepare::{Named, prepare};
-use prepared::accesses;
 use queues::Devices;
 
 /// A program ready to be called, from several threads at once.
@@ -97,6 +97,9 @@ pub struct RunOptions<'a> {
     /// Whether each step of a call is watched: that buffers in use lie apart, and that nothing is read which nothing has written. Steps
     /// may run twice for that. Without effect on a device with memory of its own.
     pub verify_memory: bool,
+    /// Whether a step that makes a NaN or an infinite number, where nothing that it reads is one, ends the call with
+    /// [`RunError::NotFinite`]. Without effect on a device with memory of its own.
+    pub check_nan: bool,
     /// Who runs operators that are none of Litz.
     pub host: Option<Arc<dyn Host>>,
     /// What the weights are.
@@ -332,8 +335,16 @@ impl Code {
         device: Arc<dyn Device>,
         options: &RunOptions<'_>,
     ) -> Result<(Code, Layout), RunError> {
-        let RunOptions { limits, guard_pages, kept_as: _, devices, verify_memory, host, constants: source } =
-            options;
+        let RunOptions {
+            limits,
+            guard_pages,
+            kept_as: _,
+            devices,
+            verify_memory,
+            check_nan,
+            host,
+            constants: source,
+        } = options;
         let binder = Binder::new(program)?;
         let first = (program.device, &*device);
         let others = devices.iter().map(|(name, device)| (*name, &**device));
@@ -344,7 +355,8 @@ impl Code {
         prepared.known = binder.known();
         prepared.limits = limits.clone();
         prepared.guard_pages = if has_memory { GuardPages::Off } else { *guard_pages };
-        prepared.watched = (*verify_memory && !has_memory).then(|| Watched::of(program, &accesses(&facts)));
+        let watching = Watching { memory: *verify_memory, numbers: *check_nan };
+        prepared.watched = (watching.is_any() && !has_memory).then(|| Watched::of(program, &facts, watching));
         let function = Function::new(prepared, program, &facts, &named, &mut 0)?;
         let devices: Devices =
             std::iter::once(Arc::clone(&device)).chain(devices.iter().map(|(_, d)| Arc::clone(d))).collect();

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+pub use litz::definition::definition;
 use litz::pipeline;
 use litz::{Backend, Device, Error, Options, Runner, Stage, Tensor, Unproved, Value, Verify};
 use litz_codegen::Realized;
 use litz_ir::graph::Graph;
 use litz_ir::loops::Loops;
 use litz_ir::target::{Cpu, Isa, Target};
-use litz_passes::graph::{GraphSettings, PASSES};
 use litz_runtime::RunError;
 use litz_runtime::limits::Limits;
 use litz_runtime::pool::ThreadPool;
@@ -19,21 +19,6 @@ use litz_runtime::weights::Weights;
 use crate::any_host::AnyHost;
 use crate::compare::{Expected, expected};
 use crate::models::Call;
-
-/// The loops that define what a graph computes: no more passes than lowering needs. Types are among them: sizes that a
-/// file states and that operators do not contradict are replaced by those that operators infer.
-///
-/// # Errors
-/// When the graph uses something unsupported.
-pub fn definition(graph: &Graph) -> Result<Loops, Error> {
-    let mut graph = graph.clone();
-    graph.tell_subgraphs();
-    for pass in PASSES.iter().filter(|pass| ["types", "functionalize", "decompose"].contains(&pass.name)) {
-        let run = &mut |graph: &mut Graph| (pass.run)(graph, &GraphSettings { freeze: false }).map(drop);
-        graph.each(run).map_err(Error::of_diags)?;
-    }
-    litz_ops::lower(&graph).map_err(Error::of_diags)
-}
 
 /// What a program has to return, by the interpreter.
 ///

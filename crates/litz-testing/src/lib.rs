@@ -5,7 +5,6 @@ pub mod any_host;
 pub mod archive;
 pub mod cases;
 pub mod choices;
-pub mod compare;
 pub mod contradictions;
 pub mod devices;
 pub mod elements;
@@ -21,6 +20,7 @@ pub mod subject;
 pub mod torch;
 pub mod trial;
 
+pub use litz::compare;
 use std::path::{Path, PathBuf};
 
 /// The folder of the repository: the one that tests were built in, or on a machine that has no more than their binaries the one that

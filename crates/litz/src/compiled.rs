@@ -200,8 +200,8 @@ pub(crate) fn run_options(
 ) -> RunOptions<'static> {
     let host = options.host.clone().map(|host| host.0);
     let (limits, guard_pages) = (options.limits.clone(), options.guard_pages);
-    let verify_memory = options.verify_memory;
-    RunOptions { limits, guard_pages, verify_memory, kept_as: None, devices, host, constants }
+    let (verify_memory, check_nan) = (options.verify_memory, options.check_nan);
+    RunOptions { limits, guard_pages, verify_memory, check_nan, kept_as: None, devices, host, constants }
 }
 
 /// A compiled model. One serves any number of threads.

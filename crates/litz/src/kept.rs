@@ -97,6 +97,7 @@ fn key(model: &Model, backend: &dyn Backend, options: &Options) -> Result<CacheK
         limits: Limits::default(),
         guard_pages: GuardPages::Off,
         verify_memory: false,
+        check_nan: false,
         schedule: options.schedule.clone().map(|given| GivenSchedule { name: String::new(), ..given }),
         ..options.clone()
     };

@@ -5,7 +5,8 @@ use crate::given::GivenSchedule;
 use crate::provenance::Provenance;
 use litz_backend::Factory;
 use litz_ir::target::Target;
-use litz_passes::loops::Inlining;
+use litz_passes::graph;
+use litz_passes::loops::{self, Inlining};
 use litz_runtime::cache::{CacheInfo, ObjectCache, OpenError};
 use litz_runtime::images::Architecture;
 use litz_runtime::pool::ThreadPool;
@@ -61,8 +62,13 @@ pub struct Options {
     /// Watches the memory of calls on the CPU: that buffers in use lie apart, and that nothing is read which no step has written. Steps may
     /// run twice for that.
     pub verify_memory: bool,
+    /// Ends a call with an error where a step makes a NaN or an infinite number and nothing that it reads is one. The error names the
+    /// step, the nodes that it computes, and the element.
+    pub check_nan: bool,
     /// How much of the user's model is kept in what is compiled.
     pub provenance: Provenance,
+    /// The rewrites of graphs and of loops that run, in their order.
+    pub passes: Passes,
     /// What rewrites take in.
     pub inlining: Inlining,
     /// Thresholds of the scheduler.
@@ -75,6 +81,29 @@ pub struct Options {
     pub fallback: Fallback,
     /// Ends a compilation where it is once this is set, with [`Error::Stopped`](crate::Error::Stopped); `None`: nothing does.
     pub stop: Option<Arc<AtomicBool>>,
+}
+
+/// Rewrites of graphs and of loops. Whoever tests how a wrong one is found puts it into the list.
+#[derive(Clone, Copy)]
+pub struct Passes {
+    /// Those of graphs.
+    pub graph: &'static [graph::Pass],
+    /// Those of loops.
+    pub loops: &'static [loops::Pass],
+}
+
+impl Default for Passes {
+    fn default() -> Self {
+        Passes { graph: graph::PASSES, loops: loops::PASSES }
+    }
+}
+
+impl fmt::Debug for Passes {
+    /// Their names: part of what the keys of caches are made of.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.graph.iter().map(|pass| pass.name).chain(self.loops.iter().map(|pass| pass.name));
+        f.debug_list().entries(names).finish()
+    }
 }
 
 /// Threads, to be given to [`Options::pool`].
@@ -144,7 +173,9 @@ impl Default for Options {
             limits: Limits::default(),
             guard_pages: GuardPages::Off,
             verify_memory: false,
+            check_nan: false,
             provenance: Provenance::default(),
+            passes: Passes::default(),
             inlining: Inlining::default(),
             heuristics: Heuristics::default(),
             schedule: None,
@@ -232,7 +263,7 @@ impl Options {
     }
 
     /// The defaults, as changed by the environment: `LITZ_NUM_THREADS` (else `OMP_NUM_THREADS`), `LITZ_CACHE_DIR`
-    /// (else the user's cache folder; empty: none), `LITZ_DUMP`.
+    /// (else the user's cache folder; empty: none), `LITZ_DUMP`, `LITZ_CHECK_NAN` (anything but 0).
     pub fn from_env() -> Options {
         let var = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());
         let number = |name: &str| var(name).and_then(|v| v.parse().ok()).filter(|&n: &usize| n > 0);
@@ -248,6 +279,7 @@ impl Options {
                 .or_else(|| var("HOME").map(|home| PathBuf::from(home).join(".cache")))
                 .map(|dir| dir.join("litz")),
         };
+        options.check_nan = var("LITZ_CHECK_NAN").is_some_and(|value| value != "0");
         options.dump = var("LITZ_DUMP").map(PathBuf::from);
         options
     }

@@ -14,7 +14,7 @@ use litz_ir::kernel::Kernel;
 use litz_ir::loops::Loops;
 use litz_ir::target::Target;
 use litz_ir::{schedule::Schedule, verify};
-use litz_passes::graph::{GraphSettings, PASSES, Pass, Verifier};
+use litz_passes::graph::{GraphSettings, Pass, Verifier};
 use litz_passes::loops::Cx;
 use litz_schedule::FusionNote;
 
@@ -49,7 +49,7 @@ pub fn compile(
     host::check(&graph, options)?;
     let mut graph = graph;
     provenance::keep(&mut graph, options.provenance);
-    let graph = graph_passes(graph, PASSES, options, run)?;
+    let graph = graph_passes(graph, options.passes.graph, options, run)?;
     if to == Stage::Graph {
         return Ok(Texts { graph: Some(graph), ..Texts::default() });
     }
@@ -68,7 +68,7 @@ pub fn compile(
 /// # Errors
 /// As [`compile`].
 pub fn compile_graph(graph: Graph, options: &Options, run: &mut Runner<'_>) -> Result<Loops, Error> {
-    lower(&graph_passes(graph, PASSES, options, run)?, options, run)
+    lower(&graph_passes(graph, options.passes.graph, options, run)?, options, run)
 }
 
 fn lower(graph: &Graph, options: &Options, run: &mut Runner<'_>) -> Result<Loops, Error> {
@@ -230,8 +230,9 @@ fn loops_passes(
     run: &mut Runner<'_>,
 ) -> Result<Loops, Error> {
     let cx = Cx { target, inlining: &options.inlining };
+    let passes = options.passes.loops;
     run.check(Verify::Stages, "lower", &loops, verify::loops::verify)?;
-    for (at, pass) in litz_passes::loops::PASSES.iter().enumerate() {
+    for (at, pass) in passes.iter().enumerate() {
         run.may_go_on(options)?;
         run.step(pass.name, || {
             loops.each(&mut |loops| {
@@ -239,7 +240,7 @@ fn loops_passes(
             });
         });
         size::check_loops(&loops, &options.limits)?;
-        run.check(level(at, litz_passes::loops::PASSES.len()), pass.name, &loops, verify::loops::verify)?;
+        run.check(level(at, passes.len()), pass.name, &loops, verify::loops::verify)?;
     }
     Ok(loops)
 }
@@ -249,7 +250,7 @@ mod tests {
     use super::*;
     use litz_ir::Diags;
     use litz_ir::graph::{Arg, OpName};
-    use litz_passes::graph::Form;
+    use litz_passes::graph::{Form, PASSES};
 
     const GRAPH: &str = "graph @g on cpu {
   %x: f32[3, 4] = input

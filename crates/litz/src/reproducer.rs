@@ -33,16 +33,24 @@ pub(crate) fn catch<T>(
 
 fn write(graph: &Graph, options: &Options) -> std::io::Result<Reproducer> {
     let path = write_text(&graph.to_string())?;
-    // In full, so that it can be replayed on any machine.
-    let target = backends::backend(options).map(|backend| format!(" --target '{}'", backend.target()));
-    let mut flags = target.unwrap_or_default();
-    if !options.freeze {
-        flags += " --no-freeze";
-    }
+    let mut flags = flags(options);
     if let Some(given) = &options.schedule {
         flags += &format!(" --schedule {}", write_text(&given.text)?.display());
     }
     Ok(Reproducer { path, flags })
+}
+
+/// The flags that choose the same code: in full, so that it can be replayed on any machine.
+pub(crate) fn flags(options: &Options) -> String {
+    let target = backends::backend(options).map(|backend| format!(" --target '{}'", backend.target()));
+    let mut flags = target.unwrap_or_default();
+    if options.reference {
+        flags += " --device reference";
+    }
+    if !options.freeze {
+        flags += " --no-freeze";
+    }
+    flags
 }
 
 /// Writes a text to a file of its own.
@@ -53,7 +61,7 @@ fn write_text(text: &str) -> std::io::Result<PathBuf> {
 }
 
 /// What a panic said.
-fn message(panic: &(dyn Any + Send)) -> &str {
+pub(crate) fn message(panic: &(dyn Any + Send)) -> &str {
     let said = panic.downcast_ref::<&str>().copied();
     said.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("panic")
 }

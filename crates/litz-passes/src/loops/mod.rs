@@ -75,7 +75,7 @@ pub struct Pass {
 
 impl Pass {
     /// One for all targets.
-    const fn new(name: &'static str, run: fn(&mut Loops, &Cx<'_>) -> usize) -> Pass {
+    pub const fn new(name: &'static str, run: fn(&mut Loops, &Cx<'_>) -> usize) -> Pass {
         Pass { name, wants: |_| true, run }
     }
 

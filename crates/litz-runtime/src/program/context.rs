@@ -195,7 +195,11 @@ impl Context {
             results: (0..outputs).map(|_| Buffer::default()).collect(),
             operands: Vec::new(),
             kept: Kept::default(),
-            watch: prepared.watched.as_ref().map(|_| Box::default()),
+            watch: prepared
+                .watched
+                .as_ref()
+                .filter(|watched| watched.watching.memory)
+                .map(|_| Box::default()),
         })
     }
 
@@ -409,10 +413,8 @@ impl Context {
                 self.has_changed_state = true;
             }
             let flow = match plan.watched.get(&at) {
-                Some(watched) if self.watch.is_some() => {
-                    self.watched(function, &plan, at, watched, running)?
-                }
-                _ => self.command(function, &plan, at, running)?,
+                Some(watched) => self.watched(function, &plan, at, watched, running)?,
+                None => self.command(function, &plan, at, running)?,
             };
             match flow {
                 Flow::Next => {}

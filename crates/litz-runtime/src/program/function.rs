@@ -16,7 +16,7 @@ use super::outputs::{OutputLayout, Outputs};
 use super::plan::{Buffer, CallPlan, Plan};
 use super::planner::plan_call;
 use super::prepare::{Named, kernel_facts, number_launches, prepare};
-use super::prepared::{KernelFacts, Output, Prepared, accesses};
+use super::prepared::{KernelFacts, Output, Prepared};
 use super::{Counters, lock};
 use crate::error::RunError;
 use crate::host::Hosted;
@@ -62,7 +62,8 @@ impl Function {
             resolved.known = inner.given_sizes().len();
             resolved.limits = prepared.limits.clone();
             resolved.guard_pages = prepared.guard_pages;
-            resolved.watched = prepared.watched.as_ref().map(|_| Watched::of(inner, &accesses(kernels)));
+            resolved.watched =
+                prepared.watched.as_ref().map(|watched| Watched::of(inner, kernels, watched.watching));
             if !inner.consts.is_empty() || !inner.load.is_empty() {
                 return Err(bug("a function has constants"));
             }

@@ -3,12 +3,30 @@
 use std::collections::{HashMap, HashSet};
 
 use litz_ir::ids::Id;
-use litz_ir::program::{self as ir, Access, KernelAccesses, Program, Runs};
+use litz_ir::program::{self as ir, Access, Program, ProgramStep, Runs};
+
+use super::prepared::{KernelFacts, accesses};
 
 /// When the buffers of a program are in use.
 pub(super) struct Watched {
+    pub(super) watching: Watching,
     pub(super) load: Vec<WatchedStep>,
     pub(super) steps: Vec<WatchedStep>,
+}
+
+/// What is looked at while a call runs.
+#[derive(Clone, Copy)]
+pub(super) struct Watching {
+    /// Whether buffers in use lie apart, and nothing is read that nothing has written.
+    pub(super) memory: bool,
+    /// Whether steps make numbers that are not finite.
+    pub(super) numbers: bool,
+}
+
+impl Watching {
+    pub(super) fn is_any(self) -> bool {
+        self.memory || self.numbers
+    }
 }
 
 /// What a step does with buffers.
@@ -16,6 +34,8 @@ pub(super) struct Watched {
 pub(super) struct WatchedStep {
     /// What it is called in messages.
     pub(super) label: String,
+    /// Whether it names an infinite constant.
+    pub(super) has_infinity: bool,
     /// Slots, and the buffers that these are, or lie in.
     pub(super) uses: Vec<(usize, usize, Access)>,
     /// Buffers whose life begins with it, and whether the caller gives what they hold.
@@ -26,15 +46,16 @@ pub(super) struct WatchedStep {
 
 impl Watched {
     /// For a program whose kernels do this with their parameters.
-    pub(super) fn of(program: &Program, accesses: &KernelAccesses<'_>) -> Watched {
+    pub(super) fn of(program: &Program, kernels: &[KernelFacts], watching: Watching) -> Watched {
+        let accesses = accesses(kernels);
         let all: Vec<ir::Effects> =
-            program.load.iter().chain(&program.steps).map(|step| program.effects(step, accesses)).collect();
+            program.load.iter().chain(&program.steps).map(|step| program.effects(step, &accesses)).collect();
         let buffers = Buffers::of(program, &all);
         let (load, steps) = all.split_at(program.load.len());
         // What the model gives, and load steps leave, is there as long as the executable.
         let constants = program.consts.iter().map(|constant| constant.slot);
         let mut kept: HashSet<ir::Slot> = constants.collect();
-        let load_steps = watch(program, (&program.load, load), &buffers, &kept, &mut |_| true);
+        let mut load_steps = watch(program, (&program.load, load), &buffers, &kept, &mut |_| true);
         kept.extend(load.iter().flat_map(|effects| &effects.uses).map(|used| buffers.holding(used.slot)));
         let (donated, given): (Vec<_>, Vec<_>) = program.params.iter().partition(|param| param.is_donated);
         kept.extend(given.iter().map(|param| param.slot));
@@ -46,7 +67,22 @@ impl Watched {
         let donated: HashSet<usize> = donated.iter().map(|param| param.slot.index()).collect();
         let begins = steps.iter_mut().flat_map(|step| &mut step.begins);
         begins.for_each(|(buffer, is_given)| *is_given = donated.contains(buffer));
-        Watched { load: load_steps, steps }
+        if watching.numbers {
+            let launches =
+                program.load.iter().zip(&mut load_steps).chain(program.steps.iter().zip(&mut steps));
+            launches.for_each(|(step, watched)| tell_numbers(program, kernels, step, watched));
+        }
+        Watched { watching, load: load_steps, steps }
+    }
+}
+
+/// Adds to what is said of a launch which nodes it computes, and whether infinite numbers are to be expected of it.
+fn tell_numbers(program: &Program, kernels: &[KernelFacts], step: &ProgramStep, watched: &mut WatchedStep) {
+    let ProgramStep::Launch { kernel, from, .. } = step else { return };
+    watched.has_infinity = kernels.iter().any(|facts| facts.name == *kernel && facts.has_infinity);
+    let nodes: Vec<String> = from.iter().map(|name| program.node(name)).collect();
+    if !nodes.is_empty() {
+        watched.label += &format!(" for {}", nodes.join(", "));
     }
 }
 

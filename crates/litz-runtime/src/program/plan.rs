@@ -271,6 +271,8 @@ pub(super) enum Target {
 /// What a command of a plan does with buffers.
 pub(super) struct WatchedCommand {
     pub(super) label: String,
+    /// Whether it names an infinite constant.
+    pub(super) has_infinity: bool,
     pub(super) uses: Vec<WatchedUse>,
     pub(super) begins: Vec<Begin>,
     pub(super) ends: Vec<usize>,
@@ -278,6 +280,7 @@ pub(super) struct WatchedCommand {
 
 /// That it uses a slot.
 pub(super) struct WatchedUse {
+    pub(super) slot: usize,
     /// The buffer that the slot is, or is a part of.
     pub(super) buffer: usize,
     pub(super) place: Address,

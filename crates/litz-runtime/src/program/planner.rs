@@ -250,11 +250,11 @@ impl<'a> Planner<'a> {
             return Ok(());
         }
         let steps = if self.is_load { &watched.load } else { &watched.steps };
-        let WatchedStep { label, uses, begins, ends } = &steps[step];
+        let WatchedStep { label, has_infinity, uses, begins, ends } = &steps[step];
         let element = |slot: usize| self.prepared.slots[slot].dtype.size();
         let uses = uses.iter().map(|&(slot, buffer, access)| {
             let (place, bytes) = self.place(slot)?;
-            Ok(WatchedUse { buffer, place, bytes, element: element(slot), access })
+            Ok(WatchedUse { slot, buffer, place, bytes, element: element(slot), access })
         });
         let begins = begins.iter().map(|&(buffer, is_given)| {
             let ((place, bytes), name) = (self.place(buffer)?, self.prepared.slots[buffer].name.clone());
@@ -262,7 +262,8 @@ impl<'a> Planner<'a> {
         });
         let (uses, begins) =
             (uses.collect::<Result<_, RunError>>()?, begins.collect::<Result<_, RunError>>()?);
-        let watched = WatchedCommand { label: label.clone(), uses, begins, ends: ends.clone() };
+        let (label, has_infinity, ends) = (label.clone(), *has_infinity, ends.clone());
+        let watched = WatchedCommand { label, has_infinity, uses, begins, ends };
         self.plan.watched.insert(command, watched);
         Ok(())
     }

@@ -7,11 +7,12 @@ use litz_ir::Dtype;
 use litz_ir::call::{CallArg, CallResult};
 use litz_ir::graph::{Device, TensorType};
 use litz_ir::ids::Id;
-use litz_ir::kernel::{Act, Kernel, Loop, Stmt};
+use litz_ir::kernel::{Act, Kernel, Loop, Op, Stmt, visit};
 use litz_ir::loops::FunctionCall;
 use litz_ir::program::{
     self as ir, KernelAccesses, Partition, Program, Queue, partitions, regions, takes_made_number,
 };
+use litz_ir::scalar::Scalar;
 use litz_ir::verify::kernel::verify;
 use litz_sym::{Clause, Expr, Sym};
 
@@ -278,6 +279,7 @@ pub(super) fn kernel_facts(kernel: &Kernel, devices: &Named<'_>) -> Result<Kerne
             iterations(&kernel.body, &|extent| formula(first_extent(kernel, extent)))?,
         ])),
         accesses: ir::accesses(kernel),
+        has_infinity: has_infinity(kernel),
         sizes: kernel.sizes.iter().map(|&name| SizeFacts::of(&kernel.facts, name)).collect(),
         guards: kernel
             .facts
@@ -286,6 +288,17 @@ pub(super) fn kernel_facts(kernel: &Kernel, devices: &Named<'_>) -> Result<Kerne
             .map(|guard| self::guard(&kernel.name, &guard.clause, &guard.who, &position))
             .collect::<Result<_, _>>()?,
     })
+}
+
+/// Whether a kernel names an infinite constant.
+fn has_infinity(kernel: &Kernel) -> bool {
+    let mut found = false;
+    visit(&kernel.body, &mut |stmt| {
+        if let Stmt::Act(Act::Let { op: Op::Const(Scalar::Float(value)), .. }) = stmt {
+            found |= value.is_infinite();
+        }
+    });
+    found
 }
 
 /// How often statements run, for one point: each by itself, and loops as often as they go around.

@@ -199,6 +199,8 @@ pub(super) struct KernelFacts {
     pub(super) guards: Vec<Guard>,
     /// What the kernel does with each parameter.
     pub(super) accesses: Vec<Access>,
+    /// Whether it names an infinite constant.
+    pub(super) has_infinity: bool,
 }
 
 /// What kernels do with their parameters, by name.

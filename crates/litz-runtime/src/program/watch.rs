@@ -24,7 +24,7 @@ use super::plan::{Address, Begin, WatchedCommand};
 use crate::error::RunError;
 
 /// Bytes of which elements are made that nothing has written, in turn: a large number, and one that is none.
-const PATTERNS: [u8; 2] = [0x7f, 0xff];
+pub(super) const PATTERNS: [u8; 2] = [0x7f, 0xff];
 
 /// The buffers that are in use while a call runs.
 #[derive(Default)]
@@ -79,7 +79,7 @@ fn wrong(label: &str, what: String) -> RunError {
 
 /// # Safety
 /// There are so many bytes, which nothing writes as long as the slice lives.
-unsafe fn bytes<'a>(start: *const u8, count: usize) -> &'a [u8] {
+pub(super) unsafe fn bytes<'a>(start: *const u8, count: usize) -> &'a [u8] {
     match count {
         0 => &[],
         // SAFETY: by the contract.

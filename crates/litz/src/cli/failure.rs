@@ -115,7 +115,8 @@ fn run_exit(error: &RunError) -> Exit {
         | RunError::OutOfMemory(_)
         | RunError::Bug { .. }
         | RunError::NoRoom { .. }
-        | RunError::Memory { .. } => Exit::Broken,
+        | RunError::Memory { .. }
+        | RunError::NotFinite { .. } => Exit::Broken,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Loads and compiles models with a spinner beside both.
 
 use super::failure::Failure;
+use litz::case;
 use litz::progress::Progress;
 use litz::{Compiled, Error, Model, Options};
 use litz_import::ImportError;
@@ -19,16 +20,23 @@ pub struct Which {
     name: Option<String>,
 }
 
-/// Reads a model, or the text of a graph without constants.
+/// Reads a model, or the text of a graph, with its constants in the file of tensors beside it.
 pub fn open(path: &Path, which: &Which) -> Result<Model, Failure> {
     let progress = Progress::start();
     progress.say("reading");
-    if path.extension().is_some_and(|extension| extension == "litz") {
+    if is_text(path) {
         let source = std::fs::read_to_string(path);
         let source = source.map_err(|source| Error::Io { path: path.to_owned(), source })?;
-        return Ok(Model::from_graph(parse(&source).map_err(Error::Invalid)?, HashMap::new())?);
+        let graph = parse(&source).map_err(Error::Invalid)?;
+        let constants = if graph.consts.is_empty() { HashMap::new() } else { case::constants(path, &graph)? };
+        return Ok(Model::from_graph(graph, constants)?);
     }
     Ok(Model::open_for(path, &Options { model: which.name.clone(), ..Options::default() })?)
+}
+
+/// Whether a file is the text of a graph, by its name.
+pub fn is_text(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "litz" || extension == "txt")
 }
 
 /// Reads the model that is named, or all of an archive.

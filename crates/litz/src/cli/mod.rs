@@ -1,6 +1,7 @@
 //! Parses the command line, runs the command, and turns what came of it into an exit status.
 
 mod bench;
+mod bisect;
 mod check;
 mod compile;
 mod constants;
@@ -12,6 +13,7 @@ mod generate;
 mod inputs;
 mod inspect;
 mod load;
+mod minify;
 mod opt;
 mod options;
 mod output;
@@ -19,6 +21,7 @@ mod repeat;
 mod report;
 mod run;
 mod sass;
+mod trying;
 mod tune;
 mod verify;
 
@@ -56,6 +59,10 @@ enum Command {
     Report(report::Args),
     /// Look for a faster schedule of a model
     Tune(tune::Args),
+    /// Make a model that fails a few nodes that fail alike
+    Minify(minify::Args),
+    /// Find the pass or kernel that makes the results of a model wrong
+    Bisect(bisect::Args),
     /// Run one pass on a text and print the result
     Opt(opt::Args),
 }
@@ -91,6 +98,8 @@ fn execute(command: &Command) -> Result<Exit, Failure> {
         Command::Explain(args) => explain::execute(args),
         Command::Report(args) => report::execute(args),
         Command::Tune(args) => tune::execute(args),
+        Command::Minify(args) => minify::execute(args),
+        Command::Bisect(args) => bisect::execute(args),
         Command::Opt(args) => opt::execute(args),
     }
 }

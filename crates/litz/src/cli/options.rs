@@ -51,6 +51,10 @@ pub struct Common {
     /// Watch the memory of calls: buffers in use lie apart, and no element is read that no step has written
     #[arg(long)]
     verify_memory: bool,
+    /// End a call where a step makes a NaN or an infinite number of numbers that are none, and name the step [default:
+    /// LITZ_CHECK_NAN]
+    #[arg(long)]
+    check_nan: bool,
     /// How much of the user's model is kept in what is compiled: machine code is the same
     #[arg(long, value_enum, value_name = "LEVEL")]
     provenance: Option<Level>,
@@ -121,6 +125,7 @@ impl Common {
             Some(Side::Starts) => GuardPages::AtStarts,
         };
         options.verify_memory |= self.verify_memory;
+        options.check_nan |= self.check_nan;
         options.provenance = match self.provenance {
             None => options.provenance,
             Some(Level::Lines) => Provenance::Lines,

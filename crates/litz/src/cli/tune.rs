@@ -81,7 +81,7 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
 }
 
 /// `90`, `90s` or `2m`.
-fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     let (digits, unit) = match text.strip_suffix('m') {
         Some(digits) => (digits, 60),
         None => (text.strip_suffix('s').unwrap_or(text), 1),

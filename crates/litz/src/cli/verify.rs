@@ -5,11 +5,15 @@ use super::format::{self, Table};
 use super::options::Compiling;
 use super::run::{Output, named};
 use super::{inputs, load, output, repeat};
+use litz::attempt::{self, Check, Outcome};
+use litz::case::Case;
 use litz::contract::{self, Expected, Verdict};
 use litz::made_up;
+use litz::progress::Progress;
 use litz::tensors::{self, Named};
+use litz::{Model, Options};
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What to compare.
 #[derive(clap::Args)]
@@ -21,8 +25,12 @@ pub struct Args {
     /// Inputs `in.I`, PyTorch's results `out.I` and, computed in f64, `ref.I`; once for each set of sizes. Where there
     /// are `terms.I` as well, each element is held to the size of its terms; where there is `from.I`, positions of equal
     /// values in it are equal
-    #[arg(long, value_name = "FILE", required = true)]
+    #[arg(long, value_name = "FILE", required_unless_present = "reference")]
     data: Vec<PathBuf>,
+    /// Compare with the interpreter that defines what is right instead, which needs no results of PyTorch's and is slow; without `--data`
+    /// inputs are made up
+    #[arg(long, conflicts_with = "calls")]
+    reference: bool,
     /// Repeat each call as often; all must give equal bits
     #[arg(long, value_name = "N", default_value_t = 0)]
     calls: usize,
@@ -45,6 +53,9 @@ struct Compared {
 pub fn execute(args: &Args) -> Result<Exit, Failure> {
     let model = load::open(&args.model, &args.which)?;
     let options = args.common.options();
+    if args.reference {
+        return against_the_interpreter(args, &model, &options);
+    }
     let compiled = load::compile(&model, &options)?;
     args.common.print_timings(&compiled.timings);
     let mut other_bits = None;
@@ -84,6 +95,36 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     }
     let is_kept = other_bits.is_none() && compared.iter().all(|one| one.verdict.broken.is_none());
     Ok(if is_kept { Exit::Ok } else { Exit::Broken })
+}
+
+/// Compares with what the interpreter of loops gives: within what rounding may make of it.
+fn against_the_interpreter(args: &Args, model: &Model, options: &Options) -> Result<Exit, Failure> {
+    let files = args.data.iter().map(|path| Some(path.as_path()));
+    let files: Vec<Option<&Path>> = if args.data.is_empty() { vec![None] } else { files.collect() };
+    let mut exit = Exit::Ok;
+    for file in files {
+        let progress = Progress::start();
+        let case = Case::of_model(model, inputs::inputs(model, file)?)?;
+        let outcome = attempt::attempt(&case, options, Check::Verify, &mut |step| progress.say(step));
+        drop(progress);
+        if let Outcome::Refused(why) = &outcome {
+            return Err(Failure::invalid(why));
+        }
+        let name = file.map_or_else(String::new, |file| format!("{}: ", file.display()));
+        if args.json {
+            output::print(format_args!(
+                "{}\n",
+                json!({ "broken": outcome.is_failure().then(|| outcome.to_string()) })
+            ))?;
+        } else {
+            let kept = if outcome.is_failure() { "error: " } else { "" };
+            output::print(format_args!("{kept}{name}{outcome}\n"))?;
+        }
+        if outcome.is_failure() {
+            exit = Exit::Broken;
+        }
+    }
+    Ok(exit)
 }
 
 /// Every result of PyTorch's with ours; one that is missing breaks the contract.

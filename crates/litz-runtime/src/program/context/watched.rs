@@ -1,15 +1,17 @@
-//! Runs commands while memory is watched: twice, where what they read or leave is in doubt.
+//! Runs commands while memory is watched: twice, where what they read or leave is in doubt; and looks at the numbers that they make.
 
 use std::sync::Arc;
 
 use super::{Context, Flow};
 use crate::error::RunError;
 use crate::program::function::{Function, Running};
+use crate::program::numbers::{Kinds, first_made};
 use crate::program::plan::{Address, Base, Command, OutputPlan, Plan, Shape, Target, WatchedCommand};
-use crate::program::watch::{Touched, Watch};
+use crate::program::watch::{PATTERNS, Touched, Watch, bytes};
 
 impl Context {
-    /// Runs a command and holds what it does with memory against what was said of it.
+    /// Runs a command, holds what it does with memory against what was said of it, and what it makes against what it reads, as far as that is
+    /// watched.
     pub(super) fn watched(
         &mut self,
         function: &Function,
@@ -18,10 +20,83 @@ impl Context {
         watched: &WatchedCommand,
         running: Running<'_>,
     ) -> Result<Flow, RunError> {
-        let mut watch = self.watch.take().expect("invariant: whoever watches has this");
-        let flow = self.watched_by(&mut watch, function, plan, (at, watched), running);
-        self.watch = Some(watch);
-        flow
+        let numbers = function.prepared.watched.as_ref().is_some_and(|watched| watched.watching.numbers);
+        let read = if numbers { Some(self.numbers_before(function, watched)?) } else { None };
+        let flow = match self.watch.take() {
+            Some(mut watch) => {
+                let flow = self.watched_by(&mut watch, function, plan, (at, watched), running);
+                self.watch = Some(watch);
+                flow?
+            }
+            None => self.command(function, plan, at, running)?,
+        };
+        match (&plan.commands[at], read) {
+            (
+                Command::Launch(_) | Command::Extern { .. } | Command::Copy { .. } | Command::Call { .. },
+                Some(read),
+            ) => {
+                self.check_numbers(function, watched, read)?;
+            }
+            // Functions look at their own steps.
+            (
+                Command::Launch(_)
+                | Command::Extern { .. }
+                | Command::Copy { .. }
+                | Command::Call { .. }
+                | Command::Control { .. }
+                | Command::Size { .. }
+                | Command::Record { .. }
+                | Command::Wait { .. }
+                | Command::Settle
+                | Command::Enter { .. }
+                | Command::Leave
+                | Command::Capture { .. }
+                | Command::Release { .. },
+                _,
+            ) => {}
+        }
+        Ok(flow)
+    }
+
+    /// What kinds of numbers there are before a command where it reads, and where it writes.
+    fn numbers_before(&mut self, function: &Function, watched: &WatchedCommand) -> Result<Kinds, RunError> {
+        self.queues.wait()?;
+        for begin in watched.begins.iter().filter(|begin| !begin.is_given && begin.bytes > 0) {
+            // Whoever watches memory puts patterns there.
+            if self.watch.is_none() {
+                // SAFETY: the buffer's memory is the call's, nothing that is enqueued uses it, and its life begins here.
+                unsafe { self.address(begin.place).write_bytes(0, begin.bytes) };
+            }
+        }
+        let begins = |buffer| watched.begins.iter().any(|begin| begin.buffer == buffer && !begin.is_given);
+        let kinds = watched.uses.iter().filter(|used| !begins(used.buffer)).map(|used| {
+            // SAFETY: nothing that is enqueued writes there.
+            let bytes = unsafe { bytes(self.address(used.place), used.bytes) };
+            Kinds::of(bytes, function.prepared.slots[used.slot].dtype)
+        });
+        let infinite = Kinds { nan: false, infinite: watched.has_infinity };
+        Ok(kinds.fold(infinite, Kinds::and))
+    }
+
+    /// Fails where a command has made a number that is not finite.
+    fn check_numbers(
+        &mut self,
+        function: &Function,
+        watched: &WatchedCommand,
+        read: Kinds,
+    ) -> Result<(), RunError> {
+        self.queues.wait()?;
+        let unwritten = if self.watch.is_some() { &PATTERNS[..] } else { &[] };
+        for used in watched.uses.iter().filter(|used| used.access.is_written()) {
+            let slot = &function.prepared.slots[used.slot];
+            // SAFETY: nothing that is enqueued writes there.
+            let bytes = unsafe { bytes(self.address(used.place), used.bytes) };
+            if let Some((element, kind)) = first_made(bytes, slot.dtype, read, unwritten) {
+                let (step, buffer) = (watched.label.clone(), slot.name.clone());
+                return Err(RunError::NotFinite { step, buffer, element, kind });
+            }
+        }
+        Ok(())
     }
 
     fn watched_by(
