@@ -87,6 +87,7 @@ fn run_status(error: &RunError) -> Status {
         ) => Status::Unsupported,
         RunError::StateLost
         | RunError::AssertionFailed { .. }
+        | RunError::NotFinite { .. }
         | RunError::BadIndex { .. }
         | RunError::Host { .. } => Status::Run,
         RunError::Limit(_) | RunError::OutOfMemory(_) => Status::Limit,

@@ -94,6 +94,7 @@ pub fn slug(error: &RunError) -> &'static str {
         RunError::OutOfMemory(_) => "out-of-memory",
         RunError::Bug { .. } | RunError::NoRoom { .. } => "bug",
         RunError::Memory { .. } => "memory",
+        RunError::NotFinite { .. } => "not-finite",
         RunError::Constants(_) => "constants",
     }
 }

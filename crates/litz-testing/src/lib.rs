@@ -8,6 +8,7 @@ pub mod choices;
 pub mod contradictions;
 pub mod devices;
 pub mod elements;
+pub mod faults;
 pub mod filetest;
 pub mod fuzz;
 pub mod hostile;

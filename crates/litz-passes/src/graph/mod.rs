@@ -29,6 +29,7 @@ impl Default for GraphSettings {
 }
 
 /// A rewrite of graphs; says how many nodes it changed.
+#[derive(Clone, Copy)]
 pub struct Pass {
     /// Name: of the file, the flag and the test folder.
     pub name: &'static str,

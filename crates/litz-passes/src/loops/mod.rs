@@ -65,6 +65,7 @@ impl Default for Inlining {
 }
 
 /// A rewrite of loops programs.
+#[derive(Clone, Copy)]
 pub struct Pass {
     /// Name: of the file, the flag and the test folder.
     pub name: &'static str,
