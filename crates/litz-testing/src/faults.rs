@@ -169,10 +169,10 @@ pub const FAULTS: &[Fault] = &[
         subject: Subject::Corpus("mobilenet_v3_large"),
     },
     Fault {
-        name: "kernel_of_tangent",
-        place: Place::Code(&kernels::TANGENT),
+        name: "kernel_of_error_function",
+        place: Place::Code(&kernels::ERROR),
         check: Check::Verify,
-        subject: Subject::Corpus("lstm"),
+        subject: Subject::Corpus("minilm"),
     },
     Fault {
         name: "endless_at_clamp",
@@ -240,7 +240,7 @@ impl Fault {
     /// The call that shows it. None where the corpus, in this folder, does not have the model.
     pub fn case(&self, corpus: &Path) -> Option<Case> {
         match self.subject {
-            Subject::Long(nodes) => Some(long(nodes, 7)),
+            Subject::Long(nodes) => Some(long(nodes, nodes as u64)),
             Subject::Corpus(name) => {
                 let model = Model::open(corpus.join(format!("{name}.pt2"))).ok()?;
                 let inputs = made_up::inputs(&made_up::of_model(&model), &model.imported.graph.facts).ok()?;

@@ -116,8 +116,11 @@ pub fn minify(
     Ok(outcome.is_failure().then_some(Minified { case: best, outcome, check, attempts, is_cut_short }))
 }
 
-/// Instructions that the interpreter of loops runs in about a quarter of a minute.
-const MOST_INSTRUCTIONS: u128 = 100_000_000;
+/// Instructions that the interpreter of loops runs in about ten seconds.
+const MOST_INSTRUCTIONS: u128 = 500_000_000;
+
+/// Smaller forms of a case that are tried, at most.
+const MOST_FORMS: usize = 3;
 
 /// How the first attempt ends, and of which case. Where the interpreter would take long, smaller sizes are tried first, which may fail as well.
 fn first(
@@ -134,11 +137,19 @@ fn first(
         tell(Event::Begins("the interpreter would take long: trying smaller inputs"));
         let case = statics::with_numbers(case).unwrap_or_else(|| case.clone());
         let smaller = catch_unwind(AssertUnwindSafe(|| smaller::of_callers(&case))).unwrap_or_default();
-        for smaller in smaller {
+        // Where none fails, errors of rounding may hide what is wrong, and the least is the one to look at in parts.
+        let mut least = None;
+        for smaller in smaller.into_iter().take(MOST_FORMS) {
             let outcome = attempt(&smaller, check)?;
             if outcome.is_failure() {
                 return Ok((smaller, outcome));
             }
+            if outcome == Outcome::Right {
+                least.get_or_insert(smaller);
+            }
+        }
+        if let Some(least) = least {
+            return Ok((least, Outcome::Right));
         }
     }
     Ok((case.clone(), attempt(case, check)?))
@@ -224,11 +235,14 @@ impl Search<'_> {
     /// Errors of rounding that a long graph allows may hide what is wrong in it: looks at halves, quarters, and so on, each called with what
     /// was recorded.
     fn look_at_parts(&mut self) -> Result<(), Stop> {
+        let mut whole = Whole::of(&self.functional(), true);
+        self.record(&mut whole);
+        if whole.is_certain(&returned(&whole.graph)) {
+            return Ok(());
+        }
         (self.tell)(Event::Begins(
             "the whole agrees with the interpreter, within its rounding errors: looking at parts",
         ));
-        let mut whole = Whole::of(&self.functional(), true);
-        self.record(&mut whole);
         let nodes = whole.graph.nodes.len();
         let mut length = nodes.div_ceil(2);
         while length > 0 {

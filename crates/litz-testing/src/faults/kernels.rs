@@ -22,9 +22,9 @@ pub(super) static MINIMUM: Factory =
 pub(super) static ARCTANGENT: Factory =
     factory(|request| wrong(request, |kernel| replace(kernel, ScalarOp::Atan, ScalarOp::Sin), None));
 
-/// Hyperbolic tangents are sines.
-pub(super) static TANGENT: Factory =
-    factory(|request| wrong(request, |kernel| replace(kernel, ScalarOp::Tanh, ScalarOp::Sin), None));
+/// The error function is the hyperbolic tangent.
+pub(super) static ERROR: Factory =
+    factory(|request| wrong(request, |kernel| replace(kernel, ScalarOp::Erf, ScalarOp::Tanh), None));
 
 /// Inverse roots are roots where there is an exponential function in the same kernel.
 pub(super) static ROOT: Factory = factory(|request| {

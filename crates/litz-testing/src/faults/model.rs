@@ -19,7 +19,7 @@ const RARE: [&str; 14] = [
     "%{n}t: T = aten.abs.default({a})\n%{y}: T = aten.neg.default(%{n}t)\n",
     "%{n}t: T = aten.tanh.default({a})\n%{y}: T = aten.sub.Tensor(%{n}t, {b}, 1)\n",
     "%{n}t: f32[32, 16] = aten.cat.default([{a}, {b}], 0)\n%{y}: T = aten.slice.Tensor(%{n}t, 0, 8, 24, 1)\n",
-    "%{n}t: T = aten.maximum.default({a}, {b})\n%{y}: T = aten.relu.default(%{n}t)\n",
+    "%{n}s: T = aten.sub.Tensor(%x0, %x1, 1)\n%{n}t: T = aten.maximum.default(%{n}s, %x2)\n%{y}: T = aten.relu.default(%{n}t)\n",
     "%{y}: T = aten.gelu.default({a}, \"tanh\")\n",
     "%{n}t: f32[16, 1] = aten.amax.default({a}, [1], true)\n%{y}: T = aten.mul.Tensor({b}, %{n}t)\n",
     "%{n}t: f32[16, 1] = aten.mean.dim({a}, [1], true, none)\n%{y}: T = aten.mul.Tensor({b}, %{n}t)\n",

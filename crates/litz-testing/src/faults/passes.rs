@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use litz_ir::Diags;
 use litz_ir::graph::{Arg, Graph, Node, Value};
+use litz_ir::ids::Id;
 use litz_ir::loops::{InstOp, Loops, Nest, Stmt};
 use litz_ir::scalar::{ReduceOp, Scalar, ScalarOp};
 use litz_passes::graph::{GraphSettings, replace_values};
@@ -90,10 +91,12 @@ pub(super) fn other_constant(loops: &mut Loops, _: &Cx<'_>) -> usize {
     })
 }
 
-/// Nests of cosines read the transpose of what they are to read.
+/// Nests of cosines read the transpose of squares that they are to read.
 pub(super) fn indices_are_swapped(loops: &mut Loops, _: &Cx<'_>) -> usize {
+    let is_square: Vec<bool> =
+        loops.bufs.values().map(|buf| matches!(buf.sizes[..], [rows, columns] if rows == columns)).collect();
     each_inst(loops, |has_cosine, op| match op {
-        InstOp::Load { index, .. } if has_cosine => {
+        InstOp::Load { buf, index, .. } if has_cosine && is_square[buf.index()] => {
             index.reverse();
             1
         }

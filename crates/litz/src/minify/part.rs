@@ -69,6 +69,19 @@ impl Whole {
         Ok(())
     }
 
+    /// Whether values are known up to a small part of their size: then errors of rounding hide nothing that is wrong with them.
+    pub(super) fn is_certain(&self, values: &[Value]) -> bool {
+        const PART: f64 = 1e-2;
+        values.iter().all(|value| {
+            let (Some(tensor), Some(doubts)) = (self.contents.get(value), self.doubts.get(value)) else {
+                return self.graph.inputs.contains(value) || self.graph.tensor(*value).is_none();
+            };
+            let numbers = tensor.to_f64().into_iter().map(f64::abs);
+            let size = numbers.filter(|number| number.is_finite()).fold(0.0, f64::max);
+            doubts.iter().all(|doubt| *doubt <= PART * size)
+        })
+    }
+
     /// The values that the first `end` nodes make, those before `start` left out, and that are read behind them or returned.
     pub(super) fn frontier(&self, start: usize, end: usize) -> Vec<Value> {
         let Graph { nodes, outputs, updates, .. } = &self.graph;
