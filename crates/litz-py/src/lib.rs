@@ -74,6 +74,20 @@ fn compile_file(
     CompiledModel::new(py, model, chosen, None, None, library)
 }
 
+/// Writes the text of a graph to a file, and tensors by name beside it: what `litz minify` takes.
+#[pyfunction]
+fn write_case(path: PathBuf, text: &str, tensors: &Bound<'_, PyDict>) -> PyResult<()> {
+    let io = |error: &dyn std::fmt::Display| {
+        LitzError::new_err(format!("cannot write {}: {error}", path.display()))
+    };
+    std::fs::write(&path, text).map_err(|error| io(&error))?;
+    let mut named = litz::tensors::Named::new();
+    for (name, object) in tensors {
+        named.insert(name.extract()?, held(&object)?);
+    }
+    litz::tensors::write(&litz::case::beside(&path), &named).map_err(|error| io(&error))
+}
+
 /// Reads a program that `Compiled.save` wrote.
 #[pyfunction]
 #[pyo3(signature = (path, library, *, options=None))]
@@ -194,6 +208,7 @@ fn _litz(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(compile_graph, module)?)?;
     module.add_function(wrap_pyfunction!(compile_file, module)?)?;
     module.add_function(wrap_pyfunction!(load, module)?)?;
+    module.add_function(wrap_pyfunction!(write_case, module)?)?;
     module.add_function(wrap_pyfunction!(write_report, module)?)?;
     module.add_function(wrap_pyfunction!(has_operator, module)?)?;
     module.add_function(wrap_pyfunction!(expression, module)?)?;

@@ -19,7 +19,7 @@ use crate::openmp::OpenMp;
 static POOLS: Mutex<BTreeMap<usize, Arc<ThreadPool>>> = Mutex::new(BTreeMap::new());
 
 /// Options beside the settings of the scheduler and of the rewrites.
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 14] = [
     "gpu",
     "threads",
     "freeze",
@@ -29,6 +29,7 @@ const NAMES: [&str; 13] = [
     "profile",
     "model",
     "verify",
+    "check_nan",
     "target",
     "host",
     "fallback",
@@ -77,6 +78,7 @@ impl Chosen {
                 "reference" => options.reference = value.extract()?,
                 "profile" => options.profile = value.extract()?,
                 "model" => options.model = value.extract()?,
+                "check_nan" => options.check_nan = value.extract()?,
                 "verify" => {
                     options.verify =
                         if value.extract()? { litz::Verify::Passes } else { litz::Verify::Stages };

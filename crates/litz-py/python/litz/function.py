@@ -2,8 +2,6 @@
 
 import contextlib
 import io
-import itertools
-import os
 import pickle
 import sys
 import time
@@ -17,9 +15,10 @@ from torch._subclasses import FakeTensor
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
 
-from . import _litz, collectives, counters, host
+from . import _litz, collectives, counters, host, keeping
 from .errors import InternalError, UnsupportedError
 from .converting import Converted
+from .folders import folder_of_its_own
 from .library import OnGpu, Torch
 from .options import Options
 from .writer import Given
@@ -44,7 +43,7 @@ class Function(OutputCode):
         self._begin(compiled)
 
     def _begin(self, compiled):
-        self.compiled = compiled
+        self.compiled = self._kept_by_options(compiled)
         # AOTAutograd gives the arguments as a list to a function that says so. Wrappers take over what instances say.
         self._boxed_call = True
         # One that leaves all arguments as they are, once a call is to.
@@ -54,6 +53,11 @@ class Function(OutputCode):
         self._exchanges = self.converted.exchanges
         host.HOST.ordered.update(self.converted.ordered)
         counters.note(self, compiled)
+
+    def _kept_by_options(self, compiled):
+        """What is called: with options that keep calls, something that does so."""
+        keeps = self.options.keep_failures is not None or self.options.keep_calls is not None
+        return keeping.Keeping(compiled, self.converted, self.options) if keeps else compiled
 
     def __call__(self, args: list) -> list:
         if len(args) != self.converted.arguments:
@@ -113,8 +117,9 @@ class Function(OutputCode):
     def _that_keeps(self):
         """The compiled graph for calls of `backward` that keep what the forward graph has saved, for another one."""
         if self._keeping is None:
-            self._keeping = compiled_of(self.converted, self.options, donates=False)
-            counters.note(self, self._keeping)
+            compiled = compiled_of(self.converted, self.options, donates=False)
+            counters.note(self, compiled)
+            self._keeping = self._kept_by_options(compiled)
         return self._keeping
 
     @property
@@ -196,35 +201,29 @@ def compiled_of(converted: Converted, options: Options, donates: bool = True) ->
     """
     native = options.native() | {"host": host.HOST, "fallback": options.fallback != "error"}
     if options.dump is not None:
-        native["dump"] = _folder_of_its_own(options.dump)
+        native["dump"] = folder_of_its_own(options.dump)
     if converted.gpu is not None:
         native["gpu"] = converted.gpu
-    compiled = _litz.compile_graph(
-        converted.text,
-        Torch if converted.gpu is None else OnGpu(converted.gpu),
-        constants={name: constant.cpu() for name, constant in converted.constants.items()},
-        taken=converted.taken,
-        returned=converted.returned,
-        options=native,
-        donates=donates,
-    )
+    try:
+        compiled = _litz.compile_graph(
+            converted.text,
+            Torch if converted.gpu is None else OnGpu(converted.gpu),
+            constants={name: constant.cpu() for name, constant in converted.constants.items()},
+            taken=converted.taken,
+            returned=converted.returned,
+            options=native,
+            donates=donates,
+        )
+    except InternalError as error:
+        if options.keep_failures is not None:
+            keeping.write(options.keep_failures, converted, (), str(error))
+        raise
     _tell(compiled.tuned)
     if options.fallback == "warn":
         for op, count, source in compiled.host_operators:
             at = f", first at {source}" if source else ""
             warn(op, f"litz: PyTorch runs {op} ({count} in this graph{at})")
     return compiled
-
-
-def _folder_of_its_own(folder: str | os.PathLike) -> str:
-    """A new folder in another one for the texts of a graph: of one model there are forward and backward graphs, and those of other sizes."""
-    for number in itertools.count():
-        own = os.path.join(folder, f"graph{number}")
-        try:
-            os.makedirs(own)
-        except FileExistsError:
-            continue
-        return own
 
 
 def _tell(tuned):

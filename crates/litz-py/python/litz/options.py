@@ -39,6 +39,12 @@ class Options:
     reference: bool = False
     # Verify after every pass.
     verify: bool = False
+    # Whether a step that makes a NaN or an infinite number of numbers that are none is an error, which names it; none: as `LITZ_CHECK_NAN` says.
+    check_nan: bool | None = None
+    # A folder for graphs of which a compilation or a call fails, for `litz minify`: of a call all tensors, which are copied before each.
+    keep_failures: str | os.PathLike | None = field(default_factory=lambda: os.environ.get("LITZ_KEEP_FAILURES") or None)
+    # A folder for all graphs, each with the tensors of its first call.
+    keep_calls: str | os.PathLike | None = None
     # Thresholds of the scheduler and of the rewrites, each of which is an option of its own name: `_litz.settings` lists them.
     settings: dict[str, int | str] = field(default_factory=dict)
 
@@ -52,6 +58,8 @@ class Options:
         options |= {"reference": self.reference, "verify": self.verify, "tune": self.tune}
         if self.dump is not None:
             options["dump"] = self.dump
+        if self.check_nan is not None:
+            options["check_nan"] = self.check_nan
         if self.cache != "default":
             options["cache"] = self.cache
         return options | self.settings
@@ -82,6 +90,9 @@ VALUES = {
     "cache": _FOLDER,
     "reference": _TRUTH,
     "verify": _TRUTH,
+    "check_nan": ("True, False or None", lambda value: value is None or isinstance(value, bool)),
+    "keep_failures": _FOLDER,
+    "keep_calls": _FOLDER,
 }
 
 # What each mode chooses. Calls have little overhead to reduce: there is no Python in them.
