@@ -49,9 +49,7 @@ impl Case {
     /// # Errors
     /// When a file cannot be read, or lacks an input or a constant of the graph.
     pub fn read(path: &Path) -> Result<Case, Error> {
-        let source = std::fs::read_to_string(path);
-        let source = source.map_err(|source| Error::Io { path: path.to_owned(), source })?;
-        let graph = text::graph::parse(&source).map_err(Error::Invalid)?;
+        let Case { graph, .. } = Case::read_graph(path)?;
         let beside = beside(path);
         let named = tensors::read(&beside).map_err(|error| invalid(&beside, error))?;
         let tensor = |name: &str| find(&named, name, &beside);
@@ -66,13 +64,32 @@ impl Case {
         Ok(Case { graph, inputs, weights, expected })
     }
 
+    /// Reads the text of a graph alone: what comes of it can be compiled, and not called.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn read_graph(path: &Path) -> Result<Case, Error> {
+        let source = std::fs::read_to_string(path);
+        let source = source.map_err(|source| Error::Io { path: path.to_owned(), source })?;
+        let graph = text::graph::parse(&source).map_err(Error::Invalid)?;
+        Ok(Case { graph, inputs: Vec::new(), weights: HashMap::new(), expected: None })
+    }
+
+    /// Writes the text of the graph alone.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write_graph(&self, path: &Path) -> Result<(), Error> {
+        let written = std::fs::write(path, self.graph.to_string());
+        written.map_err(|source| Error::Io { path: path.to_owned(), source })
+    }
+
     /// Writes the text of the graph, and the file of tensors beside it.
     ///
     /// # Errors
     /// When a file cannot be written, or a tensor's type has no place in it.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
-        let written = std::fs::write(path, self.graph.to_string());
-        written.map_err(|source| Error::Io { path: path.to_owned(), source })?;
+        self.write_graph(path)?;
         let inputs = self.inputs.iter().enumerate().map(|(at, tensor)| (format!("in.{at}"), tensor.clone()));
         let constant = |(_, name): &(_, String)| {
             let tensor = self.weights.get(name).expect("invariant: a case has its graph's constants");

@@ -87,7 +87,7 @@ pub fn minify(
     budget: &Budget<'_>,
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<Option<Minified>, Error> {
-    let (case, outcome) = first(case, check, attempt, tell)?;
+    let (case, check, outcome) = first(case, check, attempt, tell)?;
     if let Outcome::Refused(why) = &outcome {
         return Err(Error::Invalid(vec![litz_ir::Diag::new("refused", why)]));
     }
@@ -96,11 +96,6 @@ pub fn minify(
     let mut search = Search { best: case, outcome, check, attempt, budget, deadline, tell, attempts: 1 };
     let ended = if is_found {
         (search.tell)(Event::Fails(&search.outcome));
-        // Nothing has to be called where compiling is what fails.
-        let compiled = (search.attempt)(&search.best, Check::Compile)?;
-        if compiled.is_like(&search.outcome) {
-            search.check = Check::Compile;
-        }
         search.reduce()
     } else if check == Check::Verify {
         search.look_at_parts()
@@ -122,16 +117,19 @@ const MOST_INSTRUCTIONS: u128 = 500_000_000;
 /// Smaller forms of a case that are tried, at most.
 const MOST_FORMS: usize = 3;
 
-/// How the first attempt ends, and of which case. Where the interpreter would take long, smaller sizes are tried first, which may fail as well.
+/// How the first attempts end, of which case, and which check shows it: the least does, so that nothing is called where compiling is what fails. Where the
+/// interpreter would take long, smaller sizes are tried first, which may fail as well.
 fn first(
     case: &Case,
     check: Check,
     attempt: &mut Attempt<'_>,
     tell: &mut dyn FnMut(Event<'_>),
-) -> Result<(Case, Outcome), Error> {
-    let called = attempt(case, check.min(Check::Crash))?;
-    if called != Outcome::Right || check <= Check::Crash {
-        return Ok((case.clone(), called));
+) -> Result<(Case, Check, Outcome), Error> {
+    for less in [Check::Compile, Check::Crash].into_iter().filter(|less| *less <= check) {
+        let outcome = attempt(case, less)?;
+        if outcome != Outcome::Right || less == check {
+            return Ok((case.clone(), less, outcome));
+        }
     }
     if check == Check::Verify && instructions(case).is_none_or(|count| count > MOST_INSTRUCTIONS) {
         tell(Event::Begins("the interpreter would take long: trying smaller inputs"));
@@ -142,17 +140,18 @@ fn first(
         for smaller in smaller.into_iter().take(MOST_FORMS) {
             let outcome = attempt(&smaller, check)?;
             if outcome.is_failure() {
-                return Ok((smaller, outcome));
+                return Ok((smaller, check, outcome));
             }
             if outcome == Outcome::Right {
                 least.get_or_insert(smaller);
             }
         }
         if let Some(least) = least {
-            return Ok((least, Outcome::Right));
+            return Ok((least, check, Outcome::Right));
         }
     }
-    Ok((case.clone(), attempt(case, check)?))
+    let outcome = attempt(case, check)?;
+    Ok((case.clone(), check, outcome))
 }
 
 /// How many instructions define the results of a case; none where that is not known.

@@ -94,7 +94,7 @@ fn tried(fault: &'static Fault, case: &Case) -> Result<Tried, String> {
     };
     let text = |error: litz::Error| error.to_string();
     // Short, since attempts that come to no end take all of it; the interpreter is given longer where that is not looked for.
-    let limit = Duration::from_secs(if fault.check == Check::Verify { 120 } else { 5 });
+    let limit = Duration::from_secs(if fault.check == Check::Verify { 120 } else { 15 });
     let children = Children::new(&command, limit).map_err(text)?;
     let budget = Budget { time: LIMIT, stop: &AtomicBool::new(false) };
     let mut attempt = |case: &Case, check| children.attempt(case, check);

@@ -6,6 +6,7 @@ use super::{inputs, load, tune};
 use litz::attempt::Check;
 use litz::case::{Case, beside};
 use litz::minify::answer;
+use litz::tensors;
 use litz::{Error, Options};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -53,13 +54,18 @@ impl Trying {
     /// What is called with what.
     pub fn case(&self) -> Result<Case, Failure> {
         let path = if self.model.is_dir() { self.model.join(GRAPH) } else { self.model.clone() };
-        if load::is_text(&path) && self.data.is_none() && beside(&path).exists() {
-            return Ok(Case::read(&path)?);
-        }
         let model = load::open(&path, &self.which)?;
-        let inputs = inputs::inputs(&model, self.data.as_deref())?;
+        // The compilation of a graph may have failed before anybody called it.
+        let beside = Some(beside(&path))
+            .filter(|beside| load::is_text(&path) && self.data.is_none() && has_inputs(beside));
+        let inputs = inputs::inputs(&model, self.data.as_deref().or(beside.as_deref()))?;
         Ok(Case::of_model(&model, inputs)?)
     }
+}
+
+/// Whether a file of tensors is there and has inputs.
+fn has_inputs(path: &Path) -> bool {
+    tensors::read(path).is_ok_and(|named| named.keys().any(|name| name.starts_with("in.")))
 }
 
 /// This command once more, to attempt the case in a file.

@@ -26,6 +26,9 @@ pub struct Children<'a> {
     folder: tempfile::TempDir,
 }
 
+/// What a child does before its first step: it reads the case.
+const START: &str = "start";
+
 /// How often a parent looks whether its child has ended.
 const EACH: Duration = Duration::from_millis(2);
 
@@ -46,7 +49,11 @@ impl<'a> Children<'a> {
     /// Where the case cannot be written, or no process started.
     pub fn attempt(&self, case: &Case, check: Check) -> Result<Outcome, Error> {
         let path = self.folder.path().join("case.litz");
-        case.write(&path)?;
+        match check {
+            // Nothing is called.
+            Check::Compile => case.write_graph(&path)?,
+            Check::Crash | Check::Nan | Check::Verify => case.write(&path)?,
+        }
         let mut command = (self.command)(&path, check);
         let started = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let program = || PathBuf::from(command.get_program());
@@ -56,6 +63,10 @@ impl<'a> Children<'a> {
         let status = wait(&mut child, self.limit).map_err(|source| Error::Io { path: program(), source })?;
         let (step, said) = reader.join().unwrap_or_default();
         Ok(match (status, said) {
+            (None, _) if step == START => Outcome::Refused(format!(
+                "reading it takes longer than {} s: give more time",
+                self.limit.as_secs_f64()
+            )),
             (None, _) if step == attempt::DEFINITION => {
                 let limit = self.limit.as_secs_f64();
                 Outcome::Refused(format!(
@@ -77,7 +88,10 @@ impl<'a> Children<'a> {
 /// # Errors
 /// When the case cannot be read, or nobody reads what is printed.
 pub fn answer(path: &Path, options: &Options, check: Check) -> Result<(), Error> {
-    let case = Case::read(path)?;
+    let case = match check {
+        Check::Compile => Case::read_graph(path)?,
+        Check::Crash | Check::Nan | Check::Verify => Case::read(path)?,
+    };
     // What panics is an outcome.
     std::panic::set_hook(Box::new(|_| {}));
     let mut out = std::io::stdout();
@@ -92,7 +106,7 @@ pub fn answer(path: &Path, options: &Options, check: Check) -> Result<(), Error>
 
 /// The last step that a child began, and how it says that the attempt ended.
 fn read(out: impl Read) -> (String, Option<Outcome>) {
-    let (mut step, mut outcome) = ("start".to_owned(), None);
+    let (mut step, mut outcome) = (START.to_owned(), None);
     for line in BufReader::new(out).lines().map_while(Result::ok) {
         if let Some(name) = line.strip_prefix("step ") {
             name.clone_into(&mut step);
