@@ -44,12 +44,13 @@ use constants::{Constants, Layout};
 use context::{Context, Deadline, Lent};
 use function::{Function, Running, facts_of};
 pub use launcher::Launcher;
-use lives::{Watched, Watching};
+use lives::Watching;
 use outputs::{Fresh, Reused};
 pub use outputs::{OutputLayout, Outputs, Value};
 use plan::Plan;
 use planner::plan_load;
 use prepare::{Named, prepare};
+use prepared::watched;
 use queues::Devices;
 
 /// A program ready to be called, from several threads at once.
@@ -356,7 +357,7 @@ impl Code {
         prepared.limits = limits.clone();
         prepared.guard_pages = if has_memory { GuardPages::Off } else { *guard_pages };
         let watching = Watching { memory: *verify_memory, numbers: *check_nan };
-        prepared.watched = (watching.is_any() && !has_memory).then(|| Watched::of(program, &facts, watching));
+        prepared.watched = (watching.is_any() && !has_memory).then(|| watched(program, &facts, watching));
         let function = Function::new(prepared, program, &facts, &named, &mut 0)?;
         let devices: Devices =
             std::iter::once(Arc::clone(&device)).chain(devices.iter().map(|(_, d)| Arc::clone(d))).collect();

@@ -11,12 +11,11 @@ use litz_ir::scalar::Scalar;
 use smallvec::SmallVec;
 
 use super::context::{Context, Deadline};
-use super::lives::Watched;
 use super::outputs::{OutputLayout, Outputs};
 use super::plan::{Buffer, CallPlan, Plan};
 use super::planner::plan_call;
 use super::prepare::{Named, kernel_facts, number_launches, prepare};
-use super::prepared::{KernelFacts, Output, Prepared};
+use super::prepared::{self, KernelFacts, Output, Prepared};
 use super::{Counters, lock};
 use crate::error::RunError;
 use crate::host::Hosted;
@@ -63,7 +62,7 @@ impl Function {
             resolved.limits = prepared.limits.clone();
             resolved.guard_pages = prepared.guard_pages;
             resolved.watched =
-                prepared.watched.as_ref().map(|watched| Watched::of(inner, kernels, watched.watching));
+                prepared.watched.as_ref().map(|watched| prepared::watched(inner, kernels, watched.watching));
             if !inner.consts.is_empty() || !inner.load.is_empty() {
                 return Err(bug("a function has constants"));
             }

@@ -3,9 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use litz_ir::ids::Id;
-use litz_ir::program::{self as ir, Access, Program, ProgramStep, Runs};
-
-use super::prepared::{KernelFacts, accesses};
+use litz_ir::program::{self as ir, Access, KernelAccesses, Program, ProgramStep, Runs};
 
 /// When the buffers of a program are in use.
 pub(super) struct Watched {
@@ -45,11 +43,15 @@ pub(super) struct WatchedStep {
 }
 
 impl Watched {
-    /// For a program whose kernels do this with their parameters.
-    pub(super) fn of(program: &Program, kernels: &[KernelFacts], watching: Watching) -> Watched {
-        let accesses = accesses(kernels);
+    /// For a program whose kernels do this with their parameters. `has_infinity` says which of them name an infinite constant.
+    pub(super) fn of(
+        program: &Program,
+        accesses: &KernelAccesses<'_>,
+        has_infinity: &dyn Fn(&str) -> bool,
+        watching: Watching,
+    ) -> Watched {
         let all: Vec<ir::Effects> =
-            program.load.iter().chain(&program.steps).map(|step| program.effects(step, &accesses)).collect();
+            program.load.iter().chain(&program.steps).map(|step| program.effects(step, accesses)).collect();
         let buffers = Buffers::of(program, &all);
         let (load, steps) = all.split_at(program.load.len());
         // What the model gives, and load steps leave, is there as long as the executable.
@@ -70,16 +72,21 @@ impl Watched {
         if watching.numbers {
             let launches =
                 program.load.iter().zip(&mut load_steps).chain(program.steps.iter().zip(&mut steps));
-            launches.for_each(|(step, watched)| tell_numbers(program, kernels, step, watched));
+            launches.for_each(|(step, watched)| tell_numbers(program, has_infinity, step, watched));
         }
         Watched { watching, load: load_steps, steps }
     }
 }
 
 /// Adds to what is said of a launch which nodes it computes, and whether infinite numbers are to be expected of it.
-fn tell_numbers(program: &Program, kernels: &[KernelFacts], step: &ProgramStep, watched: &mut WatchedStep) {
+fn tell_numbers(
+    program: &Program,
+    has_infinity: &dyn Fn(&str) -> bool,
+    step: &ProgramStep,
+    watched: &mut WatchedStep,
+) {
     let ProgramStep::Launch { kernel, from, .. } = step else { return };
-    watched.has_infinity = kernels.iter().any(|facts| facts.name == *kernel && facts.has_infinity);
+    watched.has_infinity = has_infinity(kernel);
     let nodes: Vec<String> = from.iter().map(|name| program.node(name)).collect();
     if !nodes.is_empty() {
         watched.label += &format!(" for {}", nodes.join(", "));

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use litz_ir::Dtype;
 use litz_ir::loops::Control;
-use litz_ir::program::{Access, KernelAccesses};
+use litz_ir::program::{Access, KernelAccesses, Program};
 use litz_ir::scalar::Scalar;
 use litz_sym::{Facts, Range, Sym};
 
 use super::bind::Guard;
-use super::lives::Watched;
+use super::lives::{Watched, Watching};
 use crate::arena::GuardPages;
 use crate::device::KernelId;
 use crate::error::RunError;
@@ -201,6 +201,12 @@ pub(super) struct KernelFacts {
     pub(super) accesses: Vec<Access>,
     /// Whether it names an infinite constant.
     pub(super) has_infinity: bool,
+}
+
+/// What is looked at while a program with these kernels runs.
+pub(super) fn watched(program: &Program, kernels: &[KernelFacts], watching: Watching) -> Watched {
+    let has_infinity = |name: &str| kernels.iter().any(|kernel| kernel.name == name && kernel.has_infinity);
+    Watched::of(program, &accesses(kernels), &has_infinity, watching)
 }
 
 /// What kernels do with their parameters, by name.
