@@ -10,6 +10,7 @@ mod idle;
 
 use std::any::Any;
 use std::ffi::c_void;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -100,6 +101,11 @@ pub trait Device: Send + Sync {
     /// programs keep it.
     fn idle(&self) -> Option<&Idle> {
         None
+    }
+
+    /// Addresses of the machine code of kernels that the host runs, by name, for profilers; nothing where there is none.
+    fn code(&self) -> Vec<(String, Range<usize>)> {
+        Vec::new()
     }
 
     /// Whether its streams capture launches to replay them; see [`Stream::begin`]. Such a device has scratch memory of its own.

@@ -1,5 +1,6 @@
 //! Runs native code on the threads of a pool.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
@@ -30,7 +31,7 @@ struct NativeCode {
     kernels: Vec<NativeKernel>,
     pool: Arc<ThreadPool>,
     /// Keeps the code mapped.
-    _objects: Vec<Arc<LoadedObject>>,
+    objects: Vec<Arc<LoadedObject>>,
 }
 
 struct NativeKernel {
@@ -86,7 +87,7 @@ impl NativeCode {
             grain: i64::try_from(kernel.grain).unwrap_or(i64::MAX).max(1),
             function,
         });
-        NativeCode { kernels: kernels.collect(), pool, _objects: objects }
+        NativeCode { kernels: kernels.collect(), pool, objects }
     }
 
     fn concurrency(&self) -> usize {
@@ -109,6 +110,11 @@ impl Device for NativeDevice {
 
     fn idle(&self) -> Option<&Idle> {
         Some(self.code.pool.idle())
+    }
+
+    fn code(&self) -> Vec<(String, Range<usize>)> {
+        let functions = self.code.objects.iter().flat_map(|object| object.functions());
+        functions.map(|(name, range)| (name.to_owned(), range)).collect()
     }
 
     fn stream(&self) -> Result<Box<dyn Stream>, RunError> {

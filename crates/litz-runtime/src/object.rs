@@ -20,6 +20,8 @@ use crate::mapping::{Mapping, Protection, page_size};
 pub struct LoadedObject {
     mapping: Mapping,
     symbols: HashMap<String, usize>,
+    /// Where in the mapping the code is.
+    code: Range<usize>,
 }
 
 /// Why an object could not be loaded.
@@ -91,8 +93,8 @@ impl LoadedObject {
                 mapping.protect(range, protection).map_err(ObjectError::Memory)?;
             }
         }
-        flush_instruction_cache(&mapping, image.code);
-        Ok(LoadedObject { mapping, symbols })
+        flush_instruction_cache(&mapping, image.code.clone());
+        Ok(LoadedObject { mapping, symbols, code: image.code })
     }
 
     /// Address of a global symbol that the object defines.
@@ -100,6 +102,18 @@ impl LoadedObject {
         let offset = *self.symbols.get(name)?;
         // SAFETY: linking put every symbol inside the mapping.
         Some(unsafe { self.mapping.start().as_ptr().add(offset) })
+    }
+
+    /// Addresses of the code of each global function, by name: up to where the next one begins, or the code ends.
+    pub fn functions(&self) -> Vec<(&str, Range<usize>)> {
+        let is_code = |offset: &usize| self.code.contains(offset);
+        let symbols = self.symbols.iter().filter(|(_, offset)| is_code(offset));
+        let mut starts: Vec<(usize, &str)> = symbols.map(|(name, &offset)| (offset, name.as_str())).collect();
+        starts.sort_unstable();
+        let base = self.mapping.start().as_ptr().addr();
+        let ends = starts.iter().skip(1).map(|&(offset, _)| offset).chain([self.code.end]);
+        let ends: Vec<usize> = ends.collect();
+        starts.iter().zip(ends).map(|(&(start, name), end)| (name, base + start..base + end)).collect()
     }
 
     /// Names of all global symbols that the object defines, in no particular order.

@@ -7,6 +7,7 @@ use crate::host::{self, HostWarning};
 use crate::kept::Kept;
 use crate::model::Model;
 use crate::options::Options;
+use crate::perf;
 use crate::pipeline::{self, Texts};
 use crate::profile::Profile;
 use crate::reproducer;
@@ -182,6 +183,9 @@ impl Loaded {
                 backend.load(kernels, &code.objects, &threads)?
             }
         };
+        if options.perf {
+            perf::write(program, &*device);
+        }
         let profile = options.profile.then(|| Arc::new(Profile::new(device.clone())));
         let device: Device = match &profile {
             Some(profile) => profile.clone(),

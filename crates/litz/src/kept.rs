@@ -98,6 +98,7 @@ fn key(model: &Model, backend: &dyn Backend, options: &Options) -> Result<CacheK
         guard_pages: GuardPages::Off,
         verify_memory: false,
         check_nan: false,
+        perf: false,
         schedule: options.schedule.clone().map(|given| GivenSchedule { name: String::new(), ..given }),
         ..options.clone()
     };

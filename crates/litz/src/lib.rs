@@ -39,6 +39,7 @@ pub mod minify;
 mod model;
 mod options;
 pub mod peaks;
+mod perf;
 pub mod pipeline;
 pub mod profile;
 pub mod progress;

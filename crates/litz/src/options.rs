@@ -65,6 +65,8 @@ pub struct Options {
     /// Ends a call with an error where a step makes a NaN or an infinite number and nothing that it reads is one. The error names the
     /// step, the nodes that it computes, and the element.
     pub check_nan: bool,
+    /// Tells `perf` the names of kernels and what they compute, by the file that it looks for: `/tmp/perf-PID.map`.
+    pub perf: bool,
     /// How much of the user's model is kept in what is compiled.
     pub provenance: Provenance,
     /// The rewrites of graphs and of loops that run, in their order.
@@ -174,6 +176,7 @@ impl Default for Options {
             guard_pages: GuardPages::Off,
             verify_memory: false,
             check_nan: false,
+            perf: false,
             provenance: Provenance::default(),
             passes: Passes::default(),
             inlining: Inlining::default(),
@@ -263,7 +266,8 @@ impl Options {
     }
 
     /// The defaults, as changed by the environment: `LITZ_NUM_THREADS` (else `OMP_NUM_THREADS`), `LITZ_CACHE_DIR`
-    /// (else the user's cache folder; empty: none), `LITZ_DUMP`, `LITZ_CHECK_NAN` (anything but 0).
+    /// (else the user's cache folder; empty: none), `LITZ_DUMP`, `LITZ_CHECK_NAN` and
+    /// `LITZ_PERF` (anything but 0).
     pub fn from_env() -> Options {
         let var = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());
         let number = |name: &str| var(name).and_then(|v| v.parse().ok()).filter(|&n: &usize| n > 0);
@@ -280,6 +284,7 @@ impl Options {
                 .map(|dir| dir.join("litz")),
         };
         options.check_nan = var("LITZ_CHECK_NAN").is_some_and(|value| value != "0");
+        options.perf = var("LITZ_PERF").is_some_and(|value| value != "0");
         options.dump = var("LITZ_DUMP").map(PathBuf::from);
         options
     }
