@@ -3,7 +3,7 @@
 use super::failure::{Exit, Failure};
 use super::trying::{Trying, command};
 use super::{format, output, tune};
-use litz::attempt::Check;
+use litz::attempt::{Check, Outcome};
 use litz::case::{Case, beside};
 use litz::minify::{Budget, Children, Event, minify};
 use litz::progress::Progress;
@@ -72,8 +72,18 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     small.write(&args.output)?;
     let (left, all) = (small.graph.nodes.len(), case.graph.nodes.len());
     let early = if found.is_cut_short { ", cut short" } else { "" };
+    let more = match &found.outcome {
+        // It is the model's, and no pass makes it.
+        Outcome::NotFinite(_) => String::new(),
+        Outcome::Right
+        | Outcome::Refused(_)
+        | Outcome::Failed { .. }
+        | Outcome::Wrong { .. }
+        | Outcome::Crashed { .. }
+        | Outcome::Endless { .. } => format!("to find the pass: litz bisect {}\n", args.output.display()),
+    };
     output::print(format_args!(
-        "{}\n{left} of {} left after {}{early}: {}\nin {} and {}; to see it: {}\nto find the pass: litz bisect {}\n",
+        "{}\n{left} of {} left after {}{early}: {}\nin {} and {}; to see it: {}\n{more}",
         small.graph,
         format::counted(all as u64, "node"),
         format::counted(found.attempts as u64, "attempt"),
@@ -81,7 +91,6 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
         args.output.display(),
         beside(&args.output).display(),
         found.outcome.command(&args.output, &options),
-        args.output.display(),
     ))?;
     Ok(Exit::Ok)
 }

@@ -33,3 +33,31 @@ fn replace(graph: &mut Graph, sizes: &HashMap<Sym, i64>) {
     graph.facts = graph.facts.only(|sym| !sizes.contains_key(&sym));
     graph.subgraphs.iter_mut().for_each(|subgraph| replace(subgraph, sizes));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attempt::{Check, Outcome, attempt};
+    use crate::options::Options;
+    use litz_ir::text;
+    use litz_runtime::Tensor;
+
+    #[test]
+    fn symbols_become_the_sizes_of_the_call() {
+        let graph = text::graph::parse(
+            "graph @g on cpu {\n  sym s0 in [2, 100]\n  guard s0 <= 64 for \"x\"\n  %x: f32[s0, 3] = input\n  %y: f32[3*s0] = aten.view.default(%x, [3*s0])\n  return %y, s0\n}\n",
+        );
+        let x = Tensor::from_slice(&[4, 3], &[1f32; 12]).expect("lengths match");
+        let graph = graph.unwrap_or_else(|diags| panic!("{diags:?}"));
+        let case = Case { graph, inputs: vec![x], weights: HashMap::new(), expected: None };
+        let fixed = with_numbers(&case).expect("there is a symbol");
+        let text = fixed.graph.to_string();
+        assert!(
+            text.contains("%y: f32[12] = aten.view.default(%x, [12])") && text.contains("return %y, 4"),
+            "{text}"
+        );
+        assert!(!text.contains("s0"), "{text}");
+        assert_eq!(attempt(&fixed, &Options::default(), Check::Verify, &mut |_| {}), Outcome::Right);
+        assert!(with_numbers(&fixed).is_none());
+    }
+}
