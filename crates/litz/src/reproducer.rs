@@ -6,6 +6,7 @@
 use crate::backends;
 use crate::error::{Error, Reproducer};
 use crate::options::Options;
+use crate::settings::SETTINGS;
 use litz_ir::graph::Graph;
 use std::any::Any;
 use std::io::Write;
@@ -49,6 +50,13 @@ pub(crate) fn flags(options: &Options) -> String {
     }
     if !options.freeze {
         flags += " --no-freeze";
+    }
+    let defaults = Options::default();
+    for setting in SETTINGS {
+        let value = setting.value(options);
+        if value != setting.value(&defaults) {
+            flags += &format!(" --set {}={value}", setting.name);
+        }
     }
     flags
 }
@@ -100,6 +108,16 @@ mod tests {
         let command = reproducer.to_string();
         assert!(command.starts_with(&format!("litz compile {}", reproducer.path.display())), "{command}");
         assert!(command.ends_with("--target 'cpu(isa=avx2, threads=3)' --no-freeze"), "{command}");
+    }
+
+    #[test]
+    fn settings_that_are_not_the_defaults_are_flags() {
+        let mut options = Options::for_target("cpu(isa=avx2, threads=3)".parse().expect("a target"));
+        assert_eq!(flags(&options), " --target 'cpu(isa=avx2, threads=3)'");
+        options.set("launch_together", "8").expect("it is a setting");
+        options.reference = true;
+        let expected = " --target 'cpu(isa=avx2, threads=3)' --device reference --set launch_together=8";
+        assert_eq!(flags(&options), expected);
     }
 
     #[test]
