@@ -169,7 +169,8 @@ mod tests {
     use super::*;
 
     fn backend(target: Option<Target>) -> Arc<dyn Backend> {
-        (CPU.make)(&Request { target, threads: 2 }).expect("every target of a CPU is one")
+        let request = Request { target, threads: 2, device_number: 0, architectures: &[] };
+        (CPU.make)(&request).expect("every target of a CPU is one")
     }
 
     #[test]

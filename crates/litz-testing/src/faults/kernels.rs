@@ -68,7 +68,7 @@ pub(super) static ABORT: Factory = factory(|request| {
 });
 
 const fn factory(make: fn(&Request) -> Result<Arc<dyn Backend>, Diag>) -> Factory {
-    Factory { name: "cpu", kind: "cpu", make }
+    Factory { name: "cpu", kind: "cpu", is_numbered: false, make }
 }
 
 /// The CPU's backend, with a change of kernels that it does not know of.
