@@ -41,7 +41,12 @@ impl Facts {
         let e = if is_split { self.simplify(e) } else { e };
         let mut found: Vec<Divided> = Vec::new();
         divided(e, &mut found);
-        for Divided { sym, by } in found {
+        // Guards may speak of more of their digits.
+        let mut guarded: Vec<Divided> = Vec::new();
+        self.at_most_zero().iter().for_each(|&guard| divided(guard, &mut guarded));
+        for Divided { sym, mut by } in found {
+            let more = guarded.iter().filter(|other| other.sym == sym).flat_map(|other| &other.by);
+            by.extend(more);
             let value = self.digits(sym, &by, round);
             is_split |= value.is_some();
             if value.is_some_and(|value| !self.assume_value(sym, value)) {

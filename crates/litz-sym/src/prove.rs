@@ -20,7 +20,7 @@ use crate::rel::{Cmp, Rel};
 const STEPS: [u32; 3] = [2, 4, 6];
 
 /// Fuel for a proof, in the units of questions.
-const FUEL: u32 = 4096;
+const FUEL: u32 = 16384;
 
 /// Guards that are taken out of an expression, at most.
 const MOST_GUARDS: usize = 4;

@@ -16,6 +16,49 @@ struct Access {
 }
 
 const ACCESSES: &[Access] = &[
+    // Windows of three by three of images of 56 by 56 points with 64 channels, point by point for the rows of a tile, a window's point for each
+    // step of a sum: at the step itself, and two steps ahead.
+    Access {
+        sizes: &[],
+        guards: &[],
+        axes: &[("e", "8"), ("g", "392"), ("k", "9"), ("t", "128"), ("c", "8")],
+        conditions: &[
+            "0 <= floordiv(k, 3) + mod(2*g + floordiv(128*e + 128*g + t, 448), 56) - 1",
+            "floordiv(k, 3) + mod(2*g + floordiv(128*e + 128*g + t, 448), 56) - 1 < 56",
+            "0 <= mod(16*e + 16*g + floordiv(t, 8), 56) + mod(k, 3) - 1",
+            "mod(16*e + 16*g + floordiv(t, 8), 56) + mod(k, 3) - 1 < 56",
+        ],
+        index: "1024*e + c + 8192*g + 64*k + 8*t + 3392*floordiv(k, 3) - 3648",
+        span: "3211264",
+    },
+    Access {
+        sizes: &[],
+        guards: &[],
+        axes: &[("e", "8"), ("g", "392"), ("k", "7"), ("t", "128"), ("c", "8")],
+        conditions: &[
+            "0 <= floordiv(k + 2, 3) + mod(2*g + floordiv(128*e + 128*g + t, 448), 56) - 1",
+            "floordiv(k + 2, 3) + mod(2*g + floordiv(128*e + 128*g + t, 448), 56) - 1 < 56",
+            "0 <= mod(16*e + 16*g + floordiv(t, 8), 56) + mod(k + 2, 3) - 1",
+            "mod(16*e + 16*g + floordiv(t, 8), 56) + mod(k + 2, 3) - 1 < 56",
+        ],
+        index: "1024*e + c + 8192*g + 64*k + 8*t + 3392*floordiv(k + 2, 3) - 3520",
+        span: "3211264",
+    },
+    // The same of 14 by 14 points with 256 channels, a quarter of these for each step.
+    Access {
+        sizes: &[],
+        guards: &[],
+        axes: &[("e", "8"), ("g", "25"), ("k", "34"), ("t", "128"), ("c", "8")],
+        conditions: &[
+            "0 <= floordiv(k + 2, 12) + mod(e + 9*g + floordiv(16*e + 16*g + t, 112), 14) - 1",
+            "floordiv(k + 2, 12) + mod(e + 9*g + floordiv(16*e + 16*g + t, 112), 14) - 1 < 14",
+            "0 <= mod(floordiv(k + 2, 4), 3) + mod(2*e + 2*g + floordiv(t, 8), 14) - 1",
+            "mod(floordiv(k + 2, 4), 3) + mod(2*e + 2*g + floordiv(t, 8), 14) - 1 < 14",
+            "16*e + 128*g + floordiv(t, 8) < 3136",
+        ],
+        index: "4096*e + c + 32768*g + 64*k + 8*t + 2816*floordiv(k + 2, 12) + 192*floordiv(t, 8) - 3712",
+        span: "802816",
+    },
     // Windows of 16 columns of an image, and heads of attention put together again.
     Access {
         sizes: &[],
