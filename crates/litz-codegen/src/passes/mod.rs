@@ -6,6 +6,7 @@
 
 pub mod boxes;
 pub mod checked;
+pub mod clamp;
 pub mod clean;
 pub mod contract;
 pub mod copies;
@@ -49,6 +50,7 @@ pub const PASSES: &[Pass] = &[
     prefetch::PASS,
     pipeline::PASS,
     handover::PASS,
+    clamp::PASS,
     transpose_loads::PASS,
     reduce_lanes::PASS,
     interleave::PASS,
@@ -59,11 +61,11 @@ pub const PASSES: &[Pass] = &[
 ];
 
 /// What realization ends with, in order: after it a kernel has no dead statements, flat memories and registers that have constant indices;
-/// one of a GPU copies what threads have side by side at once, and ahead of pipelined loops, with barriers between threads,
+/// one of a GPU copies what threads have side by side at once, and ahead of pipelined loops, from inside of memories, with barriers between threads,
 /// and boxes where one of them copies.
 pub fn realization(target: &Target) -> &'static [Pass] {
     const COMMON: [Pass; 3] = [clean::PASS, flatten::PASS, demote::PASS];
-    const OF_GPU: [Pass; 9] = [
+    const OF_GPU: [Pass; 10] = [
         COMMON[0],
         COMMON[1],
         COMMON[2],
@@ -71,6 +73,7 @@ pub fn realization(target: &Target) -> &'static [Pass] {
         copies::PASS,
         pipeline::PASS,
         handover::PASS,
+        clamp::PASS,
         sync::PASS,
         boxes::PASS,
     ];
