@@ -61,8 +61,10 @@ pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
 fn is_of_warps(loops: &Loops, nest: &Nest, target: &Target) -> bool {
     let Target::Gpu(gpu) = target else { return false };
     let takes = |dtype| gpu.isa.instructions().iter().any(|by| by.dtype == dtype && !by.rounds);
-    let types = accesses(nest).filter(|access| !access.store).map(|access| loops.bufs[access.buf].dtype);
-    Contraction::of(loops, nest).is_some_and(|both| both[0].is_plain) && types.into_iter().all(takes)
+    // What is added to the sum, such as a mask, threads read where they have it.
+    let is_taken =
+        |at: usize| nest.body[at].op.element().is_some_and(|(buf, _)| takes(loops.bufs[buf].dtype));
+    Contraction::of(loops, nest).is_some_and(|[of, _]| of.is_plain && is_taken(of.lhs) && is_taken(of.rhs))
 }
 
 /// The axis along which a reducing nest stores neighbouring elements.
