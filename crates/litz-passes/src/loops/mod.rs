@@ -11,6 +11,8 @@ pub mod group_rows;
 pub mod in_place;
 pub mod inline;
 pub mod join;
+pub mod merge_dims;
+pub mod merge_rows;
 mod names;
 pub mod narrow;
 pub mod online;
@@ -18,6 +20,7 @@ mod overwrites;
 pub mod pack;
 pub mod pad;
 pub mod pad_rows;
+pub mod patches;
 mod positions;
 mod prologue;
 mod put_off;
@@ -94,6 +97,9 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "group_rows", wants: group_rows::wants, run: group_rows::run },
     Pass::new("inline", inline::run),
     Pass::new("unite", unite::run),
+    Pass { name: "merge_rows", wants: merge_rows::wants, run: merge_rows::run },
+    Pass { name: "merge_dims", wants: merge_dims::wants, run: merge_dims::run },
+    Pass { name: "patches", wants: patches::wants, run: patches::run },
     Pass { name: "words", wants: words::wants, run: words::run },
     Pass::new("digits", digits::run),
     Pass::new("widen", widen::run),

@@ -105,6 +105,12 @@ impl Staged {
         Some(self.index[dim])
     }
 
+    /// The axis of the nest that makes it along which its elements are neighbours in memory.
+    pub fn unit(&self, cx: &Cx<'_>) -> Option<Sym> {
+        let dim = self.along.into_iter().find(|&dim| cx.loops.bufs[self.buf].strides[dim].is_one())?;
+        self.made.as_ref().map(|axes| axes[dim])
+    }
+
     /// Whether both are of the same elements.
     pub fn is_same(&self, other: &Staged) -> bool {
         (self.buf, &self.index, self.axes) == (other.buf, &other.index, other.axes)

@@ -1,8 +1,11 @@
-//! Says which nests gather an operand: data chooses of what, the same for all of a tile, and what is chosen is copied as it is.
+//! Says which nests gather an operand: they copy elements as they are, of what data chooses, the same for all of a tile, or of what lies elsewhere
+//! in another order.
 //!
-//! A matrix for each tile of rows, `ws[t, k, j] = w[of[t], k, j]`, is such an operand. Each block copies its part of the matrix from where that is.
+//! A matrix for each tile of rows, `ws[t, k, j] = w[of[t], k, j]`, is such an operand, and so are the windows of a convolution,
+//! `patches[m, t]`. Each block copies its part of the matrix from where that is.
 
 use super::problem::Problem;
+use crate::axes::fresh;
 use crate::context::Cx;
 use litz_ir::ids::Id;
 use litz_ir::loops::{InstOp, Nest};
@@ -15,33 +18,44 @@ pub fn suits(problem: &Problem<'_>, nest: &Nest, value: impl Fn(Sym) -> Option<E
     let Some((InstOp::Load { guard, .. }, choices)) = choices(nest) else { return false };
     let inside = [problem.sides[0].var, problem.sides[1].var, problem.depth.var];
     let is_same = |axis: Sym| value(axis).is_some_and(|at| !inside.iter().any(|&axis| at.has_sym(axis)));
-    guard.is_empty() && !choices.is_empty() && choices.into_iter().all(is_same)
+    (guard.is_empty() || !is_chosen(nest)) && choices.into_iter().all(is_same)
 }
 
-/// Elements that lie side by side where they are copied from, and begin where so many do. None of what does not copy.
-pub fn vector(cx: &Cx<'_>, nest: &Nest) -> Option<i64> {
-    let (load, _) = choices(nest)?;
-    let (buf, index) = load.element()?;
-    let facts = nest.facts(&cx.loops.facts);
-    let place = facts.simplify(cx.loops.place(nest, buf, index));
-    let mut steps = Vec::new();
-    let mut rest = place;
-    for index in nest.indices().filter(|index| place.has_sym(index.var)) {
-        let (step, more) = rest.linear(index.var)?;
-        steps.push(step);
-        rest = more;
-    }
-    steps.push(rest);
-    let is_unit = |step: &&Expr| step.is_one();
-    if steps.iter().filter(is_unit).count() != 1 {
-        return Some(1);
-    }
+/// Whether data chooses what is copied.
+pub fn is_chosen(nest: &Nest) -> bool {
+    nest.body.iter().any(|inst| matches!(inst.op, InstOp::Bind { .. }))
+}
+
+/// Whether a nest copies elements that are no box of where they are.
+pub fn is_of_windows(nest: &Nest) -> bool {
+    let Some((InstOp::Load { index, guard, .. }, _)) = choices(nest) else { return false };
+    !is_chosen(nest) && (!guard.is_empty() || index.iter().any(|at| !at.is_polynomial()))
+}
+
+/// Elements that lie side by side where they are copied from along the axis `unit` of the nest, and begin where so many do, all of which are there or
+/// none. None of what does not copy.
+pub fn vector(cx: &Cx<'_>, nest: &Nest, unit: Sym) -> Option<i64> {
+    let (InstOp::Load { buf, index, guard, .. }, _) = choices(nest)? else { return None };
+    let place = cx.loops.place(nest, *buf, index);
+    let [run, element] = ["run", "element"].map(|name| beside(cx, nest, name));
+    let extent = nest.axes.iter().find(|axis| axis.var == unit)?.extent;
     let fits = |vector: &i64| {
-        let mut others = steps.iter().filter(|step| !step.is_one());
-        others.all(|&step| facts.simplify(step.modulo(*vector)).is_zero())
+        let mut facts = nest.facts(&cx.loops.facts);
+        facts.declare_index(run, extent.ceildiv(*vector));
+        facts.declare_index(element, Expr::int(*vector));
+        let at = |e: Expr| facts.simplify(e.replace(unit, Expr::sym(run) * *vector + Expr::sym(element)));
+        let is_same = |e: Expr| !at(e).has_sym(element);
+        let is_run = at(place)
+            .linear(element)
+            .is_some_and(|(step, first)| step.is_one() && facts.simplify(first.modulo(*vector)).is_zero());
+        is_run && guard.iter().all(|rel| is_same(rel.lhs) && is_same(rel.rhs))
     };
-    let most = i64::from(Gpu::VECTOR_BYTES) / cx.loops.bufs[buf].dtype.size() as i64;
+    let most = i64::from(Gpu::VECTOR_BYTES) / cx.loops.bufs[*buf].dtype.size() as i64;
     Some(std::iter::successors(Some(most), |n| Some(n / 2)).find(|n| *n <= 1 || fits(n))?.max(1))
+}
+
+fn beside(cx: &Cx<'_>, nest: &Nest, name: &str) -> Sym {
+    fresh(name, |sym| nest.all_axes().any(|axis| axis.var == sym) || cx.loops.facts.is_symbol_declared(sym))
 }
 
 /// The load of what a nest copies, and the axes that what data chooses depends on. None of a nest that does anything but load indices, load an

@@ -18,7 +18,7 @@ use crate::nest;
 use crate::no_fuse::NoFuse;
 use litz_analysis::align::DomainMap;
 use litz_analysis::contraction::Columns;
-use litz_ir::loops::{Axis, InstOp, Nest, Stmt};
+use litz_ir::loops::{Axis, Nest, Stmt};
 use litz_sym::{Expr, Sym};
 use problem::Problem;
 use stage::Operand;
@@ -126,10 +126,11 @@ pub fn gathers(cx: &Cx<'_>, s: usize) -> bool {
     let (&[buf], Some(nest)) = (&cx.deps.stmts[s].writes[..], nest_of(cx, s)) else { return false };
     let mut readers = cx.deps.users[buf].iter().filter(|&&user| user != s);
     let is_operand = readers.clone().count() == 1 && readers.all(|&user| cx.contractions[user].is_some());
-    is_operand && !cx.deps.escapes[buf] && nest.body.iter().any(|inst| matches!(inst.op, InstOp::Bind { .. }))
+    let is_gathered = gather::is_chosen(nest) || gather::is_of_windows(nest) && !cx.deps.stmts[s].at_load;
+    is_operand && !cx.deps.escapes[buf] && is_gathered
 }
 
-/// See [`crate::draft::Machine::pack`]: with what gathers an operand by data that is the same for all of a tile.
+/// See [`crate::draft::Machine::pack`]: with what gathers an operand.
 pub fn pack(cx: &Cx<'_>, gathering: &Draft, product: &Draft) -> Option<Draft> {
     let Product { contractions, gathered: None } = product.family::<Product>()? else { return None };
     let (&[stmt], head) = (&gathering.stmts()[..], product.group.members.first()?.stmt) else { return None };

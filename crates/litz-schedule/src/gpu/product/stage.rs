@@ -81,10 +81,11 @@ impl Operand {
         problem.cx.loops.bufs[self.staged.buf].strides[self.staged.along[1]].is_one()
     }
 
-    /// Whether it is gathered, and blocks of so many points along its side and the sum may go past an end: which elements are copied is not known
+    /// Whether data chooses it, and blocks of so many points along its side and the sum may go past an end: which elements are copied is not known
     /// ahead then, as nothing chooses those that are not there.
     pub fn is_chosen_late(&self, problem: &Problem<'_>, points: [i64; 2]) -> bool {
-        self.is_gathered(problem) && self.staged.is_masked(problem.cx, points)
+        let is_chosen = problem.gathered.is_some_and(gather::is_chosen);
+        is_chosen && self.is_gathered(problem) && self.staged.is_masked(problem.cx, points)
     }
 
     fn is_gathered(&self, problem: &Problem<'_>) -> bool {
@@ -154,6 +155,7 @@ fn operand(problem: &Problem<'_>, product: &Contracted<'_>, buf: Buf, index: &[E
     let Some(nest) = problem.gathered.filter(|nest| nest.writes().contains(&buf)) else {
         return Some(Operand { staged, side, vector, loads: 1 });
     };
-    let vector = vector.min(gather::vector(problem.cx, nest)?);
-    Some(Operand { staged: staged.made_by(nest)?, side, vector, loads: 1 })
+    let staged = staged.made_by(nest)?;
+    let vector = vector.min(gather::vector(problem.cx, nest, staged.unit(problem.cx)?)?);
+    Some(Operand { staged, side, vector, loads: 1 })
 }

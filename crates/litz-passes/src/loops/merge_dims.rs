@@ -1,0 +1,137 @@
+//! Makes one dimension of two that lie one within the other in memory, where a nest walks both along one axis.
+//!
+//! Results of attention come head by head, and the product behind it sums over all heads' elements `r` in one go. It reads
+//! `heads[i, floordiv(r, 64), j, mod(r, 64)]`, and the rows of a tile are then no box of the buffer, although they lie in memory
+//! as if they were. As `heads[i, j, r]`, with stores to `heads[i, k, 64*j + l]`, a block of a GPU copies them to shared memory.
+//! So are the rows that `merge_rows` made of several axes.
+//! Buffers of which a contraction reads two such dimensions along two axes that it keeps apart stay as they are.
+
+use super::Cx;
+use litz_analysis::{Contraction, Uses};
+use litz_ir::loops::{Buf, Inst, InstOp, Loops, Nest, Stmt};
+use litz_ir::target::Target;
+use litz_sym::{Expr, Facts};
+
+/// Whether a target copies boxes of operands.
+pub fn wants(target: &Target) -> bool {
+    target.gpu().is_some()
+}
+
+/// Merges dimensions; returns how many disappeared.
+pub fn run(loops: &mut Loops, _: &Cx<'_>) -> usize {
+    let uses = Uses::of(loops);
+    let internal: Vec<Buf> = loops.bufs.ids().filter(|&buf| loops.is_internal(buf)).collect();
+    let mut count = 0;
+    for buf in internal {
+        while let Some(pair) = walked_as_one(loops, buf, &uses) {
+            merge(loops, buf, pair, &uses);
+            count += 1;
+        }
+    }
+    count
+}
+
+/// Two dimensions, of which a step along the outer one is as many elements as the inner one has.
+#[derive(Clone, Copy)]
+struct Pair {
+    outer: usize,
+    inner: usize,
+}
+
+/// How an access goes through a pair of dimensions.
+#[derive(PartialEq, Eq)]
+enum Walk {
+    /// As the digits of one number.
+    Digits,
+    /// As two numbers that have no axis in common.
+    Apart,
+    /// As two numbers neither of which changes, or one of them.
+    Single,
+    /// Otherwise.
+    Other,
+}
+
+/// The dimensions of a buffer that a nest walks as the digits of one axis, and nothing in a way that needs both.
+fn walked_as_one(loops: &Loops, buf: Buf, uses: &Uses) -> Option<Pair> {
+    let data = &loops.bufs[buf];
+    let dims = 0..data.sizes.len();
+    let pairs = dims.clone().flat_map(|outer| dims.clone().map(move |inner| Pair { outer, inner }));
+    let is_within = |pair: &Pair| {
+        let inside = data.strides[pair.inner] * data.sizes[pair.inner];
+        pair.outer != pair.inner
+            && ![pair.outer, pair.inner].iter().any(|&dim| data.sizes[dim].is_one())
+            && loops.facts.simplify(data.strides[pair.outer] - inside).is_zero()
+    };
+    pairs.into_iter().filter(is_within).find(|&pair| suits(loops, buf, pair, uses) == Some(true))
+}
+
+/// Whether a nest walks the pair as digits. None where something needs the dimensions apart.
+fn suits(loops: &Loops, buf: Buf, pair: Pair, uses: &Uses) -> Option<bool> {
+    let mut has_digits = false;
+    for &user in uses.readers(buf).iter().chain(uses.writers(buf)) {
+        let Stmt::Nest(nest) = &loops.stmts[user] else { return None };
+        let facts = nest.facts(&loops.facts);
+        let operands = Contraction::of(loops, nest).map(|both| [both[0].lhs, both[0].rhs]);
+        for (at, inst) in nest.body.iter().enumerate() {
+            let Some(index) = index_of(inst, buf) else { continue };
+            let is_operand = operands.is_some_and(|operands| operands.contains(&at));
+            match (walk(index, pair, loops.bufs[buf].sizes[pair.inner], &facts), is_operand) {
+                (Walk::Digits, _) => has_digits = true,
+                (Walk::Apart, false) | (Walk::Single, _) => {}
+                (Walk::Apart, true) | (Walk::Other, _) => return None,
+            }
+        }
+    }
+    Some(has_digits)
+}
+
+fn index_of(inst: &Inst, buf: Buf) -> Option<&[Expr]> {
+    inst.op.element().filter(|(own, _)| *own == buf).map(|(_, index)| index)
+}
+
+fn walk(index: &[Expr], pair: Pair, size: Expr, facts: &Facts) -> Walk {
+    let (far, near) = (index[pair.outer], index[pair.inner]);
+    let is_fixed = |at: Expr| at.syms().is_empty();
+    if far.is_polynomial() && near.is_polynomial() {
+        let is_apart = !near.syms().iter().any(|&sym| far.has_sym(sym));
+        return match is_fixed(far) || is_fixed(near) {
+            true => Walk::Single,
+            false if is_apart => Walk::Apart,
+            false => Walk::Other,
+        };
+    }
+    // n*floordiv(x, n) + mod(x, n) is x, and of digits of digits no longer than the longer one.
+    let is_shorter = facts.simplify(far * size + near).size() <= far.size().max(near.size());
+    if is_shorter { Walk::Digits } else { Walk::Other }
+}
+
+/// Puts one dimension where the inner one was.
+fn merge(loops: &mut Loops, buf: Buf, pair: Pair, uses: &Uses) {
+    let data = &mut loops.bufs[buf];
+    let size = data.sizes[pair.inner];
+    data.sizes[pair.inner] = data.sizes[pair.outer] * size;
+    data.sizes.remove(pair.outer);
+    data.strides.remove(pair.outer);
+    let mut users: Vec<usize> = uses.readers(buf).iter().chain(uses.writers(buf)).copied().collect();
+    users.sort_unstable();
+    users.dedup();
+    for user in users {
+        let Stmt::Nest(nest) = &mut loops.stmts[user] else { continue };
+        merge_in(nest, buf, pair, size, &loops.facts);
+    }
+}
+
+fn merge_in(nest: &mut Nest, buf: Buf, pair: Pair, size: Expr, facts: &Facts) {
+    let facts = nest.facts(facts);
+    for inst in &mut nest.body {
+        let (InstOp::Load { buf: own, index, .. } | InstOp::Store { buf: own, index, .. }) = &mut inst.op
+        else {
+            continue;
+        };
+        if *own != buf {
+            continue;
+        }
+        index[pair.inner] = facts.simplify(index[pair.outer] * size + index[pair.inner]);
+        index.remove(pair.outer);
+    }
+}
