@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from litz import converting, host
+from litz import converting, host, whole
 from litz.errors import NotConverted
 
 aten = torch.ops.aten
@@ -34,6 +35,22 @@ def test_attention_is_that_of_litz_where_its_result_alone_is_used(name):
     scale = "none" if name == "flash" else "0.5"
     assert f"aten.scaled_dot_product_attention.default(%q_1, %k_1, %v_1, none, 0.0, true, {scale}, false)" in converted.text
     assert converted.gpu == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16])
+def test_attention_with_a_mask_stays_one_operator(dtype):
+    """PyTorch chooses kernels for it as tracing goes, and takes it apart into products of f32 where it finds none."""
+
+    def attend(query, mask):
+        return (torch.nn.functional.scaled_dot_product_attention(query, query, query, attn_mask=mask),)
+
+    with FakeTensorMode(), torch.no_grad():
+        query = torch.empty(2, 4, 8, 16, device="cuda:0", dtype=torch.bfloat16)
+        mask = torch.empty(2, 1, 1, 8, device="cuda:0", dtype=dtype).expand(2, 1, 8, 8)
+        with enable_python_dispatcher(), whole.kept():
+            graph = make_fx(attend, tracing_mode="fake")(query, mask)
+    graph.graph.eliminate_dead_code()
+    assert " = aten.scaled_dot_product_attention.default(%query_1, %query_1, %query_1, " in converting.convert(graph).text
 
 
 def test_groups_of_heads_share_keys_and_values():
