@@ -186,12 +186,7 @@ fn is_one_walk(place: Expr, rows: &[Axis]) -> bool {
 /// Puts one axis where the first of the rows was.
 fn merge(nest: &mut Nest, rows: &[Axis], facts: &Facts) {
     let var = names::symbol("m", facts, nest.all_axes());
-    let (mut unit, mut values) = (Expr::one(), Vec::new());
-    for (i, row) in rows.iter().enumerate().rev() {
-        let digit = Expr::sym(var).floordiv(unit);
-        values.push((row.var, if i == 0 { digit } else { digit.modulo(row.extent) }));
-        unit = unit * row.extent;
-    }
+    let (values, unit) = digits(rows, var);
     let is_row = |axis: &Axis| rows.iter().any(|row| row.var == axis.var);
     let first = nest.axes.iter().position(is_row).expect("invariant: the rows are axes");
     nest.axes[first] = Axis { var, extent: unit };
@@ -204,4 +199,15 @@ fn merge(nest: &mut Nest, rows: &[Axis], facts: &Facts) {
             if is_row { facts.simplify(e.subst(&value)) } else { e }
         });
     }
+}
+
+/// Axes, outermost first, as digits of one number, and how many numbers there are.
+pub(super) fn digits(axes: &[Axis], number: Sym) -> (Vec<(Sym, Expr)>, Expr) {
+    let (mut values, mut unit) = (Vec::new(), Expr::one());
+    for (i, axis) in axes.iter().enumerate().rev() {
+        let digit = Expr::sym(number).floordiv(unit);
+        values.push((axis.var, if i == 0 { digit } else { digit.modulo(axis.extent) }));
+        unit = unit * axis.extent;
+    }
+    (values, unit)
 }

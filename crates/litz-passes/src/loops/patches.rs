@@ -15,7 +15,7 @@
 //! copies the part of `patches` that it needs from `x`, so that it is not in memory. The other operand is laid out once,
 //! when the model is loaded, if it is a constant.
 
-use super::{Cx, Edits, Names, names};
+use super::{Cx, Edits, Names, merge_rows, names};
 use litz_analysis::Contraction;
 use litz_ir::graph::TensorType;
 use litz_ir::loops::{Axis, Buf, BufData, Inst, InstOp, Loops, Nest, Stmt, Val};
@@ -106,11 +106,10 @@ impl Product {
         names: &mut Names,
     ) -> ([Option<(Buf, Nest)>; 2], Axis) {
         let var = names::symbol("t", &loops.facts, nest.all_axes());
-        let extent = self.terms.iter().map(|axis| axis.extent).fold(Expr::one(), |all, one| all * one);
+        let (values, extent) = merge_rows::digits(&self.terms, var);
         let term = Axis { var, extent };
         let mut facts = nest.facts(&loops.facts);
         facts.declare_index(var, extent);
-        let values = self.digits(term);
         let is_single = self.terms.len() == 1;
         let made = [0, 1].map(|side| {
             if side == 1 && is_single {
@@ -122,17 +121,6 @@ impl Product {
             Some(copy(loops, nest, (self.operands[side], what), axes, &values, &facts, names))
         });
         (made, term)
-    }
-
-    /// The axes of the sum as digits of one, the last the fastest.
-    fn digits(&self, term: Axis) -> Vec<(Sym, Expr)> {
-        let (mut values, mut unit) = (Vec::new(), Expr::one());
-        for (i, axis) in self.terms.iter().enumerate().rev() {
-            let digit = Expr::sym(term.var).floordiv(unit);
-            values.push((axis.var, if i == 0 { digit } else { digit.modulo(axis.extent) }));
-            unit = unit * axis.extent;
-        }
-        values
     }
 
     /// Makes a nest read what was gathered.
