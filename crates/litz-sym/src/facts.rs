@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 
 use crate::answers::{State, Step};
 use crate::bounds::{MAX_SIZE, Prover, Range};
-use crate::build::gcd;
+use crate::build::{gcd, without_common_factor};
 use crate::expr::{Expr, Kind, Sym};
 use crate::rel::{Clause, Cmp, Known, Rel};
 
@@ -232,7 +232,7 @@ impl Facts {
 
     fn find_known(&self, rel: &Rel) -> Known {
         let prover = Prover::new(self);
-        let difference = prover.simplify(self.replaced(rel.lhs - rel.rhs));
+        let difference = prover.simplify(self.difference(rel));
         match rel.cmp {
             Cmp::Eq => prover.is_zero(difference),
             Cmp::Ne => match prover.is_zero(difference) {
@@ -240,8 +240,7 @@ impl Facts {
                 Known::No => Known::Yes,
                 Known::Unknown => Known::Unknown,
             },
-            Cmp::Lt => prover.is_not_positive(difference + 1),
-            Cmp::Le => prover.is_not_positive(difference),
+            Cmp::Lt | Cmp::Le => prover.is_not_positive(difference),
         }
     }
 
@@ -252,13 +251,23 @@ impl Facts {
 
     fn find_whether_holds(&self, rel: &Rel) -> bool {
         let prover = Prover::new(self);
-        let difference = prover.simplify(self.replaced(rel.lhs - rel.rhs));
+        let difference = prover.simplify(self.difference(rel));
         match rel.cmp {
             Cmp::Eq => prover.is_zero(difference).is_yes(),
             Cmp::Ne => prover.is_zero(difference).is_no(),
-            Cmp::Lt => prover.is_at_most_zero(difference + 1),
-            Cmp::Le => prover.is_at_most_zero(difference),
+            Cmp::Lt | Cmp::Le => prover.is_at_most_zero(difference),
         }
+    }
+
+    /// What `rel` compares with zero: what is at most zero has no factor in common before it is simplified, which would take
+    /// `2*floordiv(x, 2)` to `x - mod(x, 2)`, and from both sides of `2*x + 2*floordiv(x, 2) <= 6*n` not the 2.
+    fn difference(&self, rel: &Rel) -> Expr {
+        let difference = rel.lhs - rel.rhs;
+        self.replaced(match rel.cmp {
+            Cmp::Eq | Cmp::Ne => difference,
+            Cmp::Le => without_common_factor(difference),
+            Cmp::Lt => without_common_factor(difference + 1),
+        })
     }
 
     /// What is known about `clause`: that an alternative always holds, or that none ever does.

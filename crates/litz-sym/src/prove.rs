@@ -52,7 +52,8 @@ impl Facts {
     }
 
     fn find_proof_of_at_most_zero(&self, e: Expr) -> bool {
-        let mut forms: SmallVec<[(Cow<'_, Facts>, Expr); 4]> = smallvec![(Cow::Borrowed(self), e)];
+        let mut forms: SmallVec<[(Cow<'_, Facts>, Expr); 4]> =
+            smallvec![(Cow::Borrowed(self), without_common_factor(e))];
         // Bounds of all forms are cheap next to a search in one.
         for round in 0..=MAX_SPLITS {
             let (facts, e) = &mut forms[round];

@@ -257,6 +257,20 @@ fn multiples_of_guards_prove_relations() {
 }
 
 #[test]
+fn common_factors_of_quotients_are_taken_out_first() {
+    use Known::{No, Unknown, Yes};
+    let (least, rounded) = ("4*s1 + 2*floordiv(s1, 2)", "256*ceildiv(2*s1 + floordiv(s1, 2), 128)");
+    check(
+        &facts(),
+        &[
+            (&format!("{least} <= {rounded}"), Yes),
+            (&format!("{least} < {rounded}"), Unknown),
+            (&format!("{rounded} + 1 <= {least}"), No),
+        ],
+    );
+}
+
+#[test]
 fn equalities_eliminate_the_later_symbol() {
     let mut facts = facts();
     facts.require(rel("s0 == 2*s1"), "test").expect("possible");

@@ -70,7 +70,10 @@ impl<'a> Coverage<'a> {
         let (ones, mut loops): (Vec<Axis>, Vec<Axis>) = around.partition(is_one);
         let ones = ones.into_iter().map(|axis| axis.var).collect();
         let coverage = Coverage { facts, loops: Vec::new(), ones };
-        loops.iter_mut().for_each(|axis| axis.extent = coverage.without_ones(end_of(axis.extent)));
+        for axis in &mut loops {
+            // A block that is the only one may end where its axis does: min(s0 - 256*0, 256) => s0
+            axis.extent = coverage.facts.simplify(coverage.without_ones(end_of(axis.extent)));
+        }
         Some(Coverage { loops, ..coverage })
     }
 
