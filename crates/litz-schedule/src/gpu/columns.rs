@@ -19,6 +19,7 @@
 //! }
 //! ```
 
+use super::blocks::Ends;
 use super::rows::is_in_order;
 use crate::context::Cx;
 use crate::cost::{points, size};
@@ -114,6 +115,8 @@ fn plan(cx: &Cx<'_>, group: &Group) -> Option<KernelPlan> {
         shared.iter().map(|merged| merged.axis).filter(|axis| !axis.extent.is_one()).collect();
     // The axis that ends with the columns.
     let at = grid.iter().rposition(|axis| value.has_sym(axis.var))?;
+    let bound = group.members.iter().flat_map(|member| &member.bind);
+    let ends = Ends::of(grid[at], &grid, bound.map(|bind| substitute(bind.1, &values)));
     let along = grid.remove(at);
     let lanes = i64::from(Gpu::LANES);
     let [block, thread, warp, turn] = ["column_block", "t", "w", "r"].map(name);
@@ -143,11 +146,12 @@ fn plan(cx: &Cx<'_>, group: &Group) -> Option<KernelPlan> {
         }
         Tree::Leaf(Leaf { nest: own.name.clone(), part, bind, masked: false, block: None, by: None })
     };
-    let level = |level: Level, var: Sym, extent: i64, body: Vec<Tree>| Tree::Loop {
+    let level = |level: Level, var: Sym, extent: Expr, body: Vec<Tree>| Tree::Loop {
         kind: LoopKind::Level(level.into()),
-        axis: Axis { var, extent: Expr::int(extent) },
+        axis: Axis { var, extent },
         body,
     };
+    let lanes = ends.points(along, start, lanes);
     let sums = |space| {
         let holds = Holds::Accumulator(head.name.clone());
         Tree::Local(Local { holds, space, layout: Layout::Dense })
@@ -165,7 +169,7 @@ fn plan(cx: &Cx<'_>, group: &Group) -> Option<KernelPlan> {
     let mut body = vec![sums(LocalSpace::Shared)];
     body.extend(super::registers(cx, group));
     body.push(level(Level::Thread, thread, lanes, vec![leaf(first, Part::Init)]));
-    body.push(level(Level::Warp, warp, warps, vec![level(Level::Lane, thread, lanes, of_lane)]));
+    body.push(level(Level::Warp, warp, Expr::int(warps), vec![level(Level::Lane, thread, lanes, of_lane)]));
     body.push(level(Level::Thread, thread, lanes, last));
     Some(KernelPlan::new(grid, 1, body))
 }

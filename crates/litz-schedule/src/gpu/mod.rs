@@ -5,6 +5,7 @@
 //! depend on each other along every axis run in order on one thread.
 
 mod attend;
+mod blocks;
 mod columns;
 mod product;
 mod region;

@@ -3,6 +3,7 @@
 //! Neighbouring threads take neighbouring elements: the axis along which memory is contiguous goes to the threads of a block, or to the
 //! lanes of warps that take a row each where it is short. It is the plan of what no other family takes.
 
+use super::blocks::{Ends, by_blocks, values_of};
 use super::{rows, transpose};
 use crate::context::Cx;
 use crate::cost::{ceil_div, size};
@@ -69,7 +70,7 @@ impl Family for Threads {
         grid.retain(|axis| !axis.extent.is_one());
         let mut body: Vec<Tree> =
             group.members.iter().flat_map(|member| points(cx, member, &values)).collect();
-        if let Some(across) = transpose::across(cx, group, &grid, &values) {
+        if let Some(across) = transpose::across(cx, group, (&grid, &body), &values) {
             return Some(transpose::plan(cx, group, across, (grid, body), &name));
         }
         let vector = grid.last().and_then(|lane| Some((*lane, vector_of(cx, group, *lane, &values)?)));
@@ -149,46 +150,16 @@ pub fn spread(
         Some(_) | None => vec![(Level::Thread, lane, THREADS.min(ceil_div(points(lane), warp) * warp))],
     };
     let all: Vec<Axis> = grid.iter().copied().chain(levels.iter().map(|level| level.1)).collect();
-    let levels: Vec<(Level, Axis, i64)> = levels
-        .into_iter()
-        .map(|(level, axis, width)| (level, axis, whole_width(axis, width, &all, body)))
-        .collect();
+    let values = values_of(body);
+    let ends: Vec<Ends> =
+        levels.iter().map(|level| Ends::of(level.1, &all, values.iter().copied())).collect();
     let mut scope = None;
-    for (level, axis, width) in levels.into_iter().rev() {
-        let (block, inside) = (name(&format!("{}_block", axis.var)), name(&format!("{}_in", axis.var)));
-        let is_cut = axis.extent.as_int().is_none_or(|extent| extent > width);
-        let value = match is_cut {
-            true => Expr::sym(block) * width + Expr::sym(inside),
-            false => Expr::sym(inside),
-        };
-        body.iter_mut().for_each(|tree| tree.replace(axis.var, value));
-        let inner = Axis { var: inside, extent: if is_cut { Expr::int(width) } else { axis.extent } };
-        *body =
-            vec![Tree::Loop { kind: LoopKind::Level(level.into()), axis: inner, body: std::mem::take(body) }];
-        if is_cut {
-            grid.push(Axis { var: block, extent: axis.extent.ceildiv(width) });
-        }
+    for ((level, axis, width), ends) in levels.into_iter().zip(ends).rev() {
+        let [block, inside] = ["block", "in"].map(|what| name(&format!("{}_{what}", axis.var)));
+        grid.extend(by_blocks(level, (axis, ends), width, [block, inside], body));
         scope = scope.or(Some(inside));
     }
     scope
-}
-
-/// The width of blocks along one of `all` axes, of `most` or less. Where a nest counts one axis by several, points past the end of the one
-/// would be those of its neighbour: then no block goes past the end.
-fn whole_width(axis: Axis, most: i64, all: &[Axis], body: &[Tree]) -> i64 {
-    let is_together = |value: Expr| {
-        value.linear(axis.var).is_some_and(|(_, rest)| all.iter().any(|other| rest.has_sym(other.var)))
-    };
-    let mut is_counted = false;
-    for tree in body {
-        tree.each_leaf(&mut |leaf| {
-            is_counted |= leaf.bind.iter().any(|bind| bind.1.has_sym(axis.var) && is_together(bind.1));
-        });
-    }
-    match axis.extent.as_int().filter(|_| is_counted) {
-        Some(extent) => (1..=most.min(extent)).rev().find(|width| extent % width == 0).unwrap_or(1),
-        None => most,
-    }
 }
 
 /// What a thread does of a member at a point that all share: its own axes in order, reduced ones innermost.

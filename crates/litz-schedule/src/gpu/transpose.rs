@@ -9,6 +9,7 @@
 //! }
 //! ```
 
+use super::blocks::{Ends, divides, values_of};
 use super::stage::Staged;
 use crate::context::Cx;
 use crate::cost::size;
@@ -37,8 +38,13 @@ pub struct Across {
 }
 
 /// What members of a group read along another of the `grid`'s axes than the last one, if there is such an axis, and all of it can be copied to
-/// shared memory. `values` are the group's axes in terms of the grid's.
-pub fn across(cx: &Cx<'_>, group: &Group, grid: &[Axis], values: &[(Sym, Expr)]) -> Option<Across> {
+/// shared memory. `body` runs at each point; `values` are the group's axes in terms of the grid's.
+pub fn across(
+    cx: &Cx<'_>,
+    group: &Group,
+    (grid, body): (&[Axis], &[Tree]),
+    values: &[(Sym, Expr)],
+) -> Option<Across> {
     let (&lane, others) = grid.split_last()?;
     let facts = group.facts(&cx.loops.facts);
     // Where there are no points nothing is known of what a leaf copies.
@@ -83,7 +89,12 @@ pub fn across(cx: &Cx<'_>, group: &Group, grid: &[Axis], values: &[(Sym, Expr)])
     }
     // Where there is a copy of a buffer, all reads of it are of that.
     let is_both = staged.iter().any(|copy| in_place.contains(&copy.buf));
-    found.filter(|_| is_long(lane) && !is_both).map(|axis| Across { axis, staged })
+    let axis = found.filter(|_| is_long(lane) && !is_both)?;
+    // A tile goes past the ends of both.
+    let bound = values_of(body);
+    let fits =
+        |axis: Axis| divides(SIDE, axis) || Ends::of(axis, grid, bound.iter().copied()) == Ends::LikeOthers;
+    (fits(axis) && fits(lane)).then_some(Across { axis, staged })
 }
 
 /// Plans the kernel: `leaves` run at each point of the `grid`.

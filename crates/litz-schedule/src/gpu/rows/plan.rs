@@ -4,6 +4,7 @@ use super::team::{KEPT, RowCopy, Team, WARPS, is_of_runs, place_in_row, spread};
 use crate::context::Cx;
 use crate::cost::size;
 use crate::cut::nested;
+use crate::gpu::blocks::{Ends, by_blocks, values_of};
 use crate::gpu::stage::name_beside;
 use crate::group::{Group, Member, beside_axes, shared_axes};
 use crate::nest;
@@ -11,13 +12,15 @@ use litz_analysis::access::substitute;
 use litz_ir::loops::Axis;
 use litz_ir::schedule::{Holds, KernelPlan, Layout, Leaf, Local, LocalSpace, LoopKind, Part, Tree};
 use litz_ir::target::Level;
-use litz_sym::{Expr, Sym};
+use litz_sym::{Expr, Facts, Sym};
 
 /// The kernel of a group.
 pub fn plan(cx: &Cx<'_>, group: &Group, team: &Team) -> KernelPlan {
     let name = |name: &str| beside_axes(cx.loops, group, name);
     let shared = shared_axes(cx.loops, group, &group.facts(&cx.loops.facts), &|i| name(&format!("g{i}")));
     let values: Vec<(Sym, Expr)> = shared.iter().flat_map(|merged| merged.parts.clone()).collect();
+    let mut facts = cx.loops.facts.clone();
+    shared.iter().for_each(|merged| facts.declare_index(merged.axis.var, merged.axis.extent));
     let mut grid: Vec<Axis> =
         shared.iter().map(|merged| merged.axis).filter(|axis| !axis.extent.is_one()).collect();
     let stmts = group.stmts();
@@ -45,24 +48,15 @@ pub fn plan(cx: &Cx<'_>, group: &Group, team: &Team) -> KernelPlan {
         });
     }
     let members = group.members.iter();
-    body.extend(members.flat_map(|member| of_member(cx, (group, member), (&values, names), team)));
+    let known = (&values[..], &facts);
+    body.extend(members.flat_map(|member| of_member(cx, (group, member), known, (team, names))));
     if team.level == Level::Lane {
-        let row = grid.pop();
-        let (inside, width) =
-            (name("row"), row.map_or(1, |row| size(&cx.loops.facts, row.extent).clamp(1, WARPS)));
-        let is_cut = row.is_some_and(|row| row.extent.as_int().is_none_or(|extent| extent > width));
-        let extent = match row {
-            Some(row) if !is_cut => row.extent,
-            Some(_) | None => Expr::int(width),
-        };
-        if let Some(row) = row {
-            let block = name(&format!("{}_block", row.var));
-            let value = if is_cut { Expr::sym(block) * width + Expr::sym(inside) } else { Expr::sym(inside) };
-            body.iter_mut().for_each(|tree| tree.replace(row.var, value));
-            grid.extend(is_cut.then(|| Axis { var: block, extent: row.extent.ceildiv(width) }));
-        }
-        let kind = LoopKind::Level(Level::Warp.into());
-        body = vec![Tree::Loop { kind, axis: Axis { var: inside, extent }, body }];
+        let row = grid.last().copied().unwrap_or(Axis { var: name("g"), extent: Expr::one() });
+        let ends = Ends::of(row, &grid, values_of(&body).into_iter());
+        grid.pop();
+        let width = size(&cx.loops.facts, row.extent).clamp(1, WARPS);
+        let names = [name(&format!("{}_block", row.var)), name("row")];
+        grid.extend(by_blocks(Level::Warp, (row, ends), width, names, &mut body));
     }
     KernelPlan::new(grid, 1, body)
 }
@@ -144,15 +138,15 @@ fn copied(cx: &Cx<'_>, copy: &RowCopy, values: &[(Sym, Expr)], walk: Option<&Wal
     Tree::Leaf(Leaf { nest, part: Part::Whole, bind, masked, block: None, by: None })
 }
 
-/// What the threads of a row do of a member.
+/// What the threads of a row do of a member, in terms of the loops that the `facts` know.
 fn of_member(
     cx: &Cx<'_>,
     (group, member): (&Group, &Member),
-    (values, names): (&[(Sym, Expr)], [Sym; 3]),
-    team: &Team,
+    (values, facts): (&[(Sym, Expr)], &Facts),
+    (team, names): (&Team, [Sym; 3]),
 ) -> Vec<Tree> {
     let own = nest(cx.loops, member.stmt);
-    let facts = own.facts(&cx.loops.facts);
+    let facts = own.facts(facts);
     let mut bind: Vec<(Sym, Expr)> =
         member.bind.iter().map(|(axis, value)| (*axis, facts.simplify(substitute(*value, values)))).collect();
     let (scanned, outer): (Vec<Axis>, Vec<Axis>) =
