@@ -64,7 +64,11 @@ fn is_of_warps(loops: &Loops, nest: &Nest, target: &Target) -> bool {
     // What is added to the sum, such as a mask, threads read where they have it.
     let is_taken =
         |at: usize| nest.body[at].op.element().is_some_and(|(buf, _)| takes(loops.bufs[buf].dtype));
-    Contraction::of(loops, nest).is_some_and(|[of, _]| of.is_plain && is_taken(of.lhs) && is_taken(of.rhs))
+    // Tiles have rows and columns: in a depthwise convolution all that a filter has is shared with the image.
+    let is_side = |axes: &[Axis]| axes.iter().any(|axis| !axis.extent.is_one());
+    Contraction::of(loops, nest).is_some_and(|[of, _]| {
+        of.is_plain && is_side(&of.m) && is_side(&of.n) && is_taken(of.lhs) && is_taken(of.rhs)
+    })
 }
 
 /// The axis along which a reducing nest stores neighbouring elements.

@@ -16,7 +16,7 @@ use crate::no_fuse::NoFuse;
 use litz_analysis::access::{Stride, bound_places, stride, substitute};
 use litz_analysis::align::DomainMap;
 use litz_ir::loops::Axis;
-use litz_ir::schedule::{KernelPlan, LoopKind, Tree};
+use litz_ir::schedule::{KernelPlan, LoopKind, Part, Tree};
 use litz_ir::target::{Gpu, Level, Target};
 use litz_sym::{Expr, Sym};
 
@@ -25,6 +25,10 @@ const THREADS: i64 = 256;
 
 /// Warps of a block whose lanes go along a short axis.
 const WARPS: i64 = 8;
+
+/// Instructions of nests that the terms of a sum are written out to, at most: those of a window of seven by seven points, whose loads are
+/// under way together.
+const WRITTEN_OUT: i64 = 512;
 
 /// Points of a thread of its own.
 #[derive(Debug)]
@@ -162,11 +166,30 @@ pub fn spread(
     scope
 }
 
-/// What a thread does of a member at a point that all share: its own axes in order, reduced ones innermost.
+/// What a thread does of a member at a point that all share: its own axes in order, reduced ones innermost, and short sums of them written out.
 pub fn points(cx: &Cx<'_>, member: &Member, values: &[(Sym, Expr)]) -> Vec<Tree> {
     let own = nest(cx.loops, member.stmt);
     let facts = own.facts(&cx.loops.facts);
     let shared: Vec<(Sym, Expr)> =
         member.bind.iter().map(|(axis, value)| (*axis, facts.simplify(substitute(*value, values)))).collect();
-    trees_of(cx.loops, own, member.stmt, &shared)
+    let mut trees = trees_of(cx.loops, own, member.stmt, &shared);
+    trees.iter_mut().for_each(|tree| {
+        write_out(tree, WRITTEN_OUT / (own.body.len() as i64).max(1));
+    });
+    trees
+}
+
+/// Writes out loops of at most so many iterations in all, innermost first; gives the iterations, if all of the tree's are written out.
+fn write_out(tree: &mut Tree, most: i64) -> Option<i64> {
+    match tree {
+        Tree::Loop { kind: kind @ LoopKind::For, axis, body } => {
+            let mut inside = body.iter_mut().map(|tree| write_out(tree, most));
+            let inside = inside.try_fold(0, |all: i64, one| Some(all + one?))?;
+            let all = axis.extent.as_int()?.checked_mul(inside).filter(|all| (1..=most).contains(all))?;
+            *kind = LoopKind::Unroll;
+            Some(all)
+        }
+        Tree::Leaf(leaf) => matches!(leaf.part, Part::Init | Part::Update).then_some(1),
+        Tree::Loop { .. } | Tree::If { .. } | Tree::Local(_) => None,
+    }
 }

@@ -27,7 +27,7 @@ use crate::group::{Group, Member};
 use crate::join::{align_members, alone, join};
 use crate::nest;
 use crate::no_fuse::NoFuse;
-use litz_analysis::access::{Stride, accesses, bound_places, stride};
+use litz_analysis::access::{Access, Stride, accesses, bound_places, stride};
 use litz_analysis::align::DomainMap;
 use litz_ir::loops::{Axis, Buf};
 use litz_ir::target::{Gpu, Target};
@@ -79,7 +79,15 @@ pub fn reduces_rows(cx: &Cx<'_>, s: usize, group: &Group) -> bool {
         let mut places = bound_places(cx.loops, own, &[], &own.facts(&cx.loops.facts));
         // What is accessed once a row says nothing of how rows lie.
         places.retain(|place| own.reduced.iter().any(|axis| place.1.has_sym(axis.var)));
-        let weight = |var: Sym| places.iter().filter(|place| stride(place.1, var) == Stride::Unit).count();
+        // A filter that all points of an image read says little beside the image.
+        let bytes = |access: &Access| {
+            let data = &cx.loops.bufs[access.buf];
+            size(&cx.loops.facts, data.elements()).saturating_mul(data.dtype.size() as i64)
+        };
+        let weight = |var: Sym| {
+            let beside = places.iter().filter(|place| stride(place.1, var) == Stride::Unit);
+            beside.fold(0i64, |sum, (access, _)| sum.saturating_add(bytes(access)))
+        };
         let rows = own.axes.iter().map(|axis| (weight(axis.var), size(&cx.loops.facts, axis.extent)));
         // Columns side by side go to threads as they are, if there are enough of them.
         row.is_some_and(|row| {
