@@ -58,8 +58,8 @@ impl Emitter<'_> {
             let far = self.b.binary("xor", &near, &top);
             return self.b.select(&is_big, &far, &near);
         }
-        // The lower 8 bits of an f32 that is no i32 are zero, as those of the smallest i32 are.
-        let is_byte = to == Dtype::U8 && value.ty.prim == Prim::F64;
+        // The lower 8 bits of an f32 that is no i32 are zero, as those of the smallest i32 are, but not those of the nearest.
+        let is_byte = to == Dtype::U8 && (value.ty.prim == Prim::F64 || self.thread.is_some());
         let wide = if matches!(to, Dtype::I64 | Dtype::U32) || is_byte { Prim::I64 } else { Prim::I32 };
         let result = self.signed(value, wide);
         self.b.convert("trunc", &result, prim)

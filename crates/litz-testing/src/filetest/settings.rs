@@ -18,6 +18,8 @@ pub struct Settings {
     pub passes: Vec<String>,
     /// The GPU whose automatic schedules the reference device runs.
     pub gpu: Target,
+    /// Whether machine code of GPUs has these results, too.
+    pub on_gpus: bool,
     /// Slug of the failure that every call ends in.
     pub fails: Option<String>,
 }
@@ -32,6 +34,7 @@ impl Settings {
     pub fn of(file: &TestFile) -> Result<Settings, String> {
         let mut options = Options { cache: None, ..Options::default() };
         let (mut target, mut gpu, mut passes, mut fails) = (TARGET, GPU, Vec::new(), None);
+        let mut on_gpus = true;
         for (key, value) in &file.settings {
             match key.as_str() {
                 "target" => target = value,
@@ -42,6 +45,7 @@ impl Settings {
                 "partial_sum" => options.heuristics.partial_sum = number(key, value)?,
                 "partial_column" => options.heuristics.partial_column = number(key, value)?,
                 "passes" => passes = value.split(", ").map(str::to_owned).collect(),
+                "machine_code" if value == "cpu" => on_gpus = false,
                 "fails" => fails = Some(value.clone()),
                 _ => return Err(format!("unknown setting `{key}`")),
             }
@@ -50,7 +54,7 @@ impl Settings {
         let (info, gpu) = (info?, gpu?);
         options.threads = info.threads() as usize;
         let backend = litz::backend(&Options::for_target(info)).map_err(|error| error.to_string())?;
-        Ok(Settings { info, backend, options, passes, gpu, fails })
+        Ok(Settings { info, backend, options, passes, gpu, on_gpus, fails })
     }
 }
 

@@ -33,8 +33,7 @@ pub fn run(file: &TestFile) -> Result<(), String> {
     let automatic = compiled(file, &settings, &*settings.backend)?;
     check("reference device", &automatic, reference(&automatic)?)?;
     // What is on reference devices has memories of their own already, which copy to each other alone.
-    let is_mixed = automatic.program.slots.values().any(|slot| slot.device != automatic.program.device);
-    if !is_mixed {
+    if !is_mixed(&automatic) {
         let distant = DistantDevice::new(&automatic.kernels).map_err(|e| e.to_string())?;
         check("distant device", &automatic, Arc::new(distant))?;
     }
@@ -128,6 +127,11 @@ pub fn compiled(file: &TestFile, settings: &Settings, backend: &dyn Backend) -> 
     Ok(realized)
 }
 
+/// Whether a program names several devices.
+fn is_mixed(realized: &Realized) -> bool {
+    realized.program.slots.values().any(|slot| slot.device != realized.program.device)
+}
+
 fn reference(realized: &Realized) -> Result<Device, String> {
     Ok(Arc::new(ReferenceDevice::new(&realized.kernels).map_err(|e| e.to_string())?))
 }
@@ -148,7 +152,7 @@ fn native(realized: &Realized, backend: &dyn Backend, settings: &Settings) -> Re
     backend.load(&realized.kernels, &objects, &threads).map_err(|e| e.to_string())
 }
 
-/// Machine code for a GPU, and where this machine has one that runs it, a device.
+/// Machine code for a GPU, and where this machine has one that runs it, a device. It copies to no reference device.
 fn on_gpu(realized: &Realized, backend: &dyn Backend, settings: &Settings) -> Result<Option<Device>, String> {
     let objects = litz::compile_kernels(backend, &realized.kernels, &settings.options, None);
     let objects = match objects {
@@ -158,7 +162,7 @@ fn on_gpu(realized: &Realized, backend: &dyn Backend, settings: &Settings) -> Re
         }
         objects => objects.map_err(|e| format!("{}: {e}", backend.target()))?,
     };
-    if backend.check_machine().is_err() {
+    if !settings.on_gpus || is_mixed(realized) || backend.check_machine().is_err() {
         return Ok(None);
     }
     let threads = || Arc::new(ThreadPool::new(1));
