@@ -47,7 +47,7 @@ use litz_sym::{Expr, Facts, Rel, Sym};
 use std::collections::BTreeMap;
 
 pub use act::{Act, Op, Part, PartMut, Sync, Touch};
-pub use box_copy::{BoxCopy, BoxDim};
+pub use box_copy::{BoxCopy, BoxDim, BoxMap, MapDim};
 pub use fragment::{Fragment, FragmentLoad, FragmentProduct, Operand, Rows};
 pub use lanes::LaneReduction;
 pub use product::{Dot, Element, Matrix, MatrixProduct};

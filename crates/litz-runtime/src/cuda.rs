@@ -3,6 +3,7 @@
 //! The driver is found when a GPU is first asked for. A device works in its primary context, which PyTorch uses as well, so that both
 //! know each other's addresses. Launches on a stream are asynchronous; a stream's errors, those of data among them, are reported where it is waited for.
 
+mod boxes;
 mod driver;
 mod kernels;
 mod launch;

@@ -2,7 +2,7 @@
 
 use litz_sym::{Expr, Rel, Sym};
 
-use super::Mem;
+use super::{Act, Kernel, Mem, Stmt, visit};
 use crate::loops::Axis;
 use crate::target::Gpu;
 
@@ -75,4 +75,94 @@ impl BoxCopy {
         let place = axes.iter().fold(Expr::zero(), |place, axis| place * axis.extent + Expr::sym(axis.var));
         self.first + place
     }
+}
+
+/// What a box is cut out of, as the hardware has it described: dimensions innermost first. (CUDA driver API, `cuTensorMapEncodeTiled`.)
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct BoxMap {
+    /// Global memory.
+    pub from: Mem,
+    /// Bytes of the rows of shared memory whose units change places; none where elements lie side by side.
+    pub swizzle: Option<u32>,
+    /// Dimensions.
+    pub dims: Vec<MapDim>,
+}
+
+impl BoxMap {
+    /// What the boxes of a kernel are cut out of, each once, in the order of the text: of those that have a description.
+    pub fn of(kernel: &Kernel) -> Vec<BoxMap> {
+        let mut maps = Vec::new();
+        visit(&kernel.body, &mut |stmt| {
+            if let Stmt::Act(Act::BoxCopy(copy)) = stmt
+                && let Some((map, _)) = copy.cut(kernel)
+                && !maps.contains(&map)
+            {
+                maps.push(map);
+            }
+        });
+        maps
+    }
+}
+
+/// A dimension of what a box is cut out of.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct MapDim {
+    /// Elements of the box along it.
+    pub count: u32,
+    /// Elements of global memory from one coordinate to the next.
+    pub step: Expr,
+    /// How many coordinates there are.
+    pub end: Expr,
+}
+
+impl BoxCopy {
+    /// What it is cut out of, and the coordinates of its first element there.
+    ///
+    /// A dimension without a range takes what of the origin its steps divide, so that boxes of one matrix have one description: in
+    /// `x[64*k + 524288*g] .. of 128 step 4096, 64 step 1` rows begin at `128*g` and columns at `64*k`. What is left of an origin counts
+    /// the units of 16 bytes, in a dimension of its own. None where a term of the origin is negative: a coordinate could be, and zeros would stand
+    /// for its elements.
+    pub fn cut(&self, kernel: &Kernel) -> Option<(BoxMap, Vec<Expr>)> {
+        if self.origin.constant() < 0 || self.origin.terms().any(|(factor, _)| factor < 0) {
+            return None;
+        }
+        let [from, to] = [self.from, self.to].map(|mem| &kernel.mems[mem]);
+        let size = from.dtype.size();
+        let swizzle = to.swizzle.filter(|swizzle| swizzle.units(size).is_some());
+        let (mut dims, mut coordinates) = (Vec::new(), Vec::new());
+        let mut origin = self.origin;
+        for dim in &self.dims {
+            let (first, end) = match dim.range {
+                Some([first, end]) => (first, end),
+                None => {
+                    let (first, rest) = divided(origin, dim.step);
+                    origin = rest;
+                    (first, from.span().ceildiv(dim.step))
+                }
+            };
+            dims.push(MapDim { count: dim.count, step: dim.step, end });
+            coordinates.push(first);
+        }
+        dims.reverse();
+        coordinates.reverse();
+        if !origin.is_zero() {
+            let unit = Gpu::VECTOR_BYTES as i64 / size as i64;
+            dims.push(MapDim { count: 1, step: Expr::int(unit), end: from.span().ceildiv(unit) });
+            coordinates.push(origin.floordiv(unit));
+        }
+        let swizzle = swizzle.map(|swizzle| swizzle.row * size as u32);
+        Some((BoxMap { from: self.from, swizzle, dims }, coordinates))
+    }
+}
+
+/// The terms of a sum that are multiples of a step, as so many steps, and what is left.
+fn divided(sum: Expr, step: Expr) -> (Expr, Expr) {
+    let Some(by) = step.as_int().filter(|&by| by > 0) else {
+        let symbol = step.as_sym().and_then(|step| sum.linear(step));
+        return symbol.unwrap_or((Expr::zero(), sum));
+    };
+    let steps: Expr =
+        sum.terms().filter(|(factor, _)| factor % by == 0).map(|(factor, term)| term * (factor / by)).sum();
+    let steps = steps + sum.constant().div_euclid(by);
+    (steps, sum - steps * by)
 }

@@ -1,7 +1,8 @@
 //! Says what a kernel of a GPU needs to be launched: threads, blocks, shared memory, and memory of its own.
 
-use super::{Act, Blocks, Kernel, KernelLoopKind, Mem, MemorySpace, Stmt, Sync, visit};
+use super::{Act, Blocks, BoxMap, Kernel, KernelLoopKind, Mem, MemorySpace, Ring, Stmt, Sync, visit};
 use crate::Diag;
+use crate::ids::Id;
 use crate::target::{Gpu, Level};
 use litz_sym::{Expr, Facts};
 
@@ -21,8 +22,12 @@ pub struct Shape {
     pub global_bytes: Expr,
     /// Whether the blocks of a grid point count those that have come somewhere, in a word for each point that is zero between launches.
     pub counts_blocks: bool,
+    /// What boxes are cut out of: descriptions that code is launched with.
+    pub boxes: Vec<BoxMap>,
     /// Where each memory begins in what it is a part of: of those of the kernel that are shared or global.
     places: Vec<(Mem, Expr)>,
+    /// Where the barriers of each ring begin in what threads share.
+    rings: Vec<u32>,
 }
 
 impl Shape {
@@ -30,6 +35,10 @@ impl Shape {
     pub const ALIGNMENT: i64 = Gpu::VECTOR_BYTES as i64;
     /// Of memories that boxes are copied to, whose units change places. (PTX ISA, swizzle modes of tensors.)
     const BOX_ALIGNMENT: i64 = 1024;
+    /// Bytes of a description of what boxes are cut out of. (CUDA driver API, `CUtensorMap`.)
+    pub const MAP_BYTES: usize = 128;
+    /// Bytes of a barrier of a ring. (PTX ISA, `mbarrier`.)
+    pub const BARRIER_BYTES: u32 = 8;
 
     /// That of a kernel.
     ///
@@ -68,6 +77,12 @@ impl Shape {
                 | MemorySpace::Cluster => {}
             }
         }
+        let mut rings = Vec::new();
+        for ring in kernel.rings.values() {
+            shared = next_multiple(shared, Shape::BARRIER_BYTES.into());
+            rings.push(shared);
+            shared += i64::from(2 * ring.buffers * Shape::BARRIER_BYTES);
+        }
         let mut counts_blocks = false;
         visit(&kernel.body, &mut |stmt| {
             counts_blocks |= matches!(stmt, Stmt::Act(Act::Sync(Sync::Elect | Sync::Await | Sync::Pass)));
@@ -76,6 +91,7 @@ impl Shape {
         let shared_bytes = shared_bytes.ok_or_else(|| {
             Diag::new("unbounded-memory", "threads share memory of which the size has no bound")
         })?;
+        let rings = rings.into_iter().map(|place| place as u32).collect();
         Ok(Shape {
             threads: teams.threads.next_multiple_of(Gpu::LANES),
             blocks: kernel.blocks(),
@@ -83,8 +99,16 @@ impl Shape {
             shared_bytes,
             global_bytes: global,
             counts_blocks,
+            boxes: BoxMap::of(kernel),
             places,
+            rings,
         })
+    }
+
+    /// Where the barriers of a ring begin, in bytes of what threads share: those that count what is full, one for each buffer, then those that
+    /// count what is empty.
+    pub fn ring(&self, ring: Ring) -> u32 {
+        self.rings[ring.index()]
     }
 
     /// Where a memory begins, in bytes; none where it is no part of what threads share.

@@ -57,7 +57,7 @@ impl Emitter<'_> {
             Stmt::Act(Act::Copy { count, from, to, is_async: true, .. }) => {
                 self.copy_in_background(*count, from, to)
             }
-            Stmt::Act(Act::BoxCopy(_)) => Err(EmitError::unsupported("copies of boxes")),
+            Stmt::Act(Act::BoxCopy(copy)) => self.copy_box(copy),
             Stmt::Act(Act::Prefetch { mem, index, ahead, guard }) => {
                 self.prefetch(*mem, position(index), *ahead, guard)
             }
@@ -139,13 +139,14 @@ impl Emitter<'_> {
     /// Memory that changes while statements run: what they store to, and where threads wait for each other what others store to.
     pub(super) fn changed(&self, stmts: &[Stmt]) -> Vec<Mem> {
         let mut mems = written(stmts);
+        mems.extend(self.counted(stmts));
         let mut waits = false;
         visit(stmts, &mut |stmt| waits |= matches!(stmt, Stmt::Act(Act::Sync(_))));
         if waits {
             mems.extend(self.seen_by_others().iter());
-            mems.sort_unstable();
-            mems.dedup();
         }
+        mems.sort_unstable();
+        mems.dedup();
         mems
     }
 

@@ -225,6 +225,8 @@ struct Emitter<'k> {
     status: Value,
     /// The thread that runs the code, on a GPU.
     thread: Option<gpu::Thread>,
+    /// Sums of a thread to which a warpgroup's products are being added.
+    products: Vec<(Mem, i64)>,
 }
 
 impl<'k> Emitter<'k> {
@@ -245,6 +247,7 @@ impl<'k> Emitter<'k> {
             inlined: 0,
             status,
             thread: None,
+            products: Vec::new(),
         }
     }
 }

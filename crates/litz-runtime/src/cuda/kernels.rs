@@ -9,6 +9,7 @@ use cudarc::driver::sys::{self, CUfunction, CUfunction_attribute as Attribute, C
 use litz_ir::kernel::{Kernel, MemorySpace, Shape};
 use litz_sym::Expr;
 
+use super::boxes::Boxes;
 use super::driver::{CudaError, Gpu, check};
 use crate::device::KernelId;
 use crate::formula::Formula;
@@ -31,6 +32,8 @@ pub(super) struct KernelShape {
     pub(super) global_bytes: Formula,
     /// Whether each point has a word in which blocks count.
     pub(super) counts_blocks: bool,
+    /// What its boxes are cut out of.
+    pub(super) boxes: Vec<Boxes>,
 }
 
 impl KernelShape {
@@ -63,6 +66,11 @@ impl KernelShape {
             blocks: formula(shape.blocks_of_point)?,
             global_bytes: formula(shape.global_bytes)?,
             counts_blocks: shape.counts_blocks,
+            boxes: shape
+                .boxes
+                .iter()
+                .map(|map| Boxes::of(kernel, map, &formula))
+                .collect::<Result<_, _>>()?,
         })
     }
 

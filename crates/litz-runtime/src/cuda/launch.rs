@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
-use cudarc::driver::sys;
+use cudarc::driver::sys::{self, CUtensorMap};
 
 use super::memory::Piece;
 use crate::device::{KernelId, Launch};
@@ -21,6 +21,10 @@ pub(super) struct Prepared {
     pub(super) values: Vec<[u8; 16]>,
     /// How many of them are arguments.
     pub(super) args: usize,
+    /// The values of sizes.
+    pub(super) sizes: Vec<i64>,
+    /// What boxes are cut out of: parameters behind all others.
+    pub(super) boxes: Vec<CUtensorMap>,
     /// Memory that has to stay.
     #[expect(dead_code, reason = "it is there to be dropped last")]
     pub(super) work: Vec<Arc<Piece>>,
@@ -32,7 +36,8 @@ unsafe impl Send for Prepared {}
 impl Prepared {
     /// The addresses of the parameters' values, as the driver takes them.
     pub(super) fn pointers(&mut self) -> Vec<*mut c_void> {
-        self.values.iter_mut().map(|value| value.as_mut_ptr().cast()).collect()
+        let values = self.values.iter_mut().map(|value| value.as_mut_ptr().cast());
+        values.chain(self.boxes.iter_mut().map(|map| ptr::from_mut(map).cast())).collect()
     }
 
     /// A launch of no blocks.
@@ -45,6 +50,8 @@ impl Prepared {
             shared_bytes: 0,
             values: Vec::new(),
             args: launch.args.len(),
+            sizes: Vec::new(),
+            boxes: Vec::new(),
             work: Vec::new(),
         }
     }

@@ -57,6 +57,13 @@ fn value_of(word: u64) -> [u8; 16] {
     bytes
 }
 
+/// The address that a value is.
+fn address_in(value: &[u8; 16]) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&value[..8]);
+    u64::from_ne_bytes(bytes)
+}
+
 impl CudaStream {
     pub(super) fn new(gpu: Arc<Gpu>, kernels: Arc<Kernels>) -> Result<CudaStream, CudaError> {
         let _entered = gpu.enter()?;
@@ -173,6 +180,9 @@ impl CudaStream {
         values.push(room(&mut self.work.global, global_bytes)?);
         values.push(room(&mut self.work.counts, if shape.counts_blocks { 4 } else { 0 })?);
         values.push(value_of(launch.points.cast_unsigned()));
+        let described =
+            shape.boxes.iter().map(|boxes| boxes.describe(address_in(&values[boxes.from]), launch.sizes));
+        let boxes = described.collect::<Result<_, _>>()?;
         Ok(Some(Prepared {
             kernel: launch.kernel,
             function: *function,
@@ -181,6 +191,8 @@ impl CudaStream {
             shared_bytes: shape.shared_bytes,
             values,
             args,
+            sizes: launch.sizes.to_vec(),
+            boxes,
             work,
         }))
     }
@@ -260,8 +272,16 @@ impl CudaStream {
         for (number, (&arg, &by_value)) in args.iter().zip(&shape.parameters).enumerate() {
             // SAFETY: by the contract.
             let value = unsafe { self.argument(number, arg, by_value) }?;
-            changed |= launch.values[number] != value;
+            if launch.values[number] == value {
+                continue;
+            }
+            changed = true;
             launch.values[number] = value;
+            for (boxes, map) in
+                shape.boxes.iter().zip(&mut launch.boxes).filter(|(boxes, _)| boxes.from == number)
+            {
+                *map = boxes.describe(address_in(&value), &launch.sizes)?;
+            }
         }
         Ok(changed)
     }

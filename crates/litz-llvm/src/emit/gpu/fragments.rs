@@ -13,14 +13,14 @@ use super::super::{Bound, EmitError, Emitter, Form};
 const UNIT: i64 = 16;
 
 /// Registers of a fragment in the order in which instructions name them: for each piece along the sum or the columns those of rows eight apart.
-fn pieces(by: &Instruction, side: Side, columns: i64) -> Vec<[i64; 2]> {
+pub(super) fn pieces(by: &Instruction, side: Side, columns: i64) -> Vec<[i64; 2]> {
     let [along, down, _] = side.pieces(by, columns);
     (0..along).flat_map(|along| (0..down).map(move |down| [along, down])).collect()
 }
 
 impl Emitter<'_> {
     /// Where a piece begins in its memory.
-    fn piece_place(
+    pub(super) fn piece_place(
         &self,
         fragment: &Fragment,
         [along, down]: [i64; 2],
@@ -34,7 +34,12 @@ impl Emitter<'_> {
     }
 
     /// The elements of a piece as an instruction takes them: packed in a register of 32 bits, or one number.
-    fn piece(&mut self, fragment: &Fragment, at: [i64; 2], group: i64) -> Result<Value, EmitError> {
+    pub(super) fn piece(
+        &mut self,
+        fragment: &Fragment,
+        at: [i64; 2],
+        group: i64,
+    ) -> Result<Value, EmitError> {
         let mem = fragment.mem;
         let first = self.piece_place(fragment, at, 0)?;
         if group == 1 {
@@ -165,7 +170,7 @@ impl Emitter<'_> {
         let FragmentProduct { by, columns, sum, left, right } = product;
         let by = *by;
         let (Operand::Own(left), Operand::Own(right)) = (left, right) else {
-            return Err(EmitError::unsupported("products of a warpgroup"));
+            return self.multiply_by_warpgroup(product);
         };
         let columns = i64::from(*columns);
         let group = i64::from(by.group);
@@ -196,13 +201,13 @@ impl Emitter<'_> {
     }
 
     /// An element of what an instruction gives.
-    fn element_of(&mut self, result: &Value, tuple: &str, number: usize, ty: Ty) -> Value {
+    pub(super) fn element_of(&mut self, result: &Value, tuple: &str, number: usize, ty: Ty) -> Value {
         self.b.impure(ty, &[result], &format!("extractvalue {tuple} {}, {number}", result.text))
     }
 }
 
 /// So many results of one type.
-fn tuple(ty: &str, count: i64) -> String {
+pub(super) fn tuple(ty: &str, count: i64) -> String {
     let all: Vec<&str> = (0..count).map(|_| ty).collect();
     format!("{{ {} }}", all.join(", "))
 }

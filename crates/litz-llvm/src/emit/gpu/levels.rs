@@ -16,6 +16,7 @@ use litz_sym::Expr;
 use super::super::block::Value;
 use super::super::ty::Prim;
 use super::super::{Bound, EmitError, Emitter, body};
+use super::rings;
 
 /// What is known of the thread that runs the code.
 #[derive(Clone, Debug)]
@@ -36,6 +37,10 @@ pub(in super::super) struct Thread {
     pub(super) blocks_of_point: Expr,
     /// Memories to which threads store what others load.
     pub(in super::super) seen: Rc<[Mem]>,
+    /// The rings of the kernel.
+    pub(super) rings: Rc<[rings::Place]>,
+    /// The barrier that counts what comes to the buffer that is filled, an address in shared memory.
+    pub(super) filling: Option<Value>,
     /// Whether the approximations of the chip are enough for what the kernel stores.
     is_rough: bool,
 }
@@ -62,6 +67,8 @@ impl Emitter<'_> {
             warpgroup: None,
             point: None,
             blocks_of_point: shape.blocks_of_point,
+            rings: Rc::default(),
+            filling: None,
             seen,
             is_rough: stores_half_types_alone(self.kernel),
         });

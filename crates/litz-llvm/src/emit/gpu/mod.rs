@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! define ptx_kernel void @k0(ptr addrspace(1) %p0, float %p1, i64 %s0, ptr addrspace(1) %status, ptr addrspace(1) %global,
-//!                            ptr addrspace(1) %counts, i64 %points)
+//!                            ptr addrspace(1) %counts, i64 %points, ptr byval([128 x i8]) %box0)
 //! ```
 //!
 //! - `p0` and so on: the parameters' elements, or where one is a number its value.
@@ -11,6 +11,7 @@
 //! - `global`: for each grid point [`Shape::global_bytes`].
 //! - `counts`: an `i32` for each grid point, zero before and after, where [`Shape::counts_blocks`].
 //! - `points`: how many grid points there are.
+//! - `box0` and so on: descriptions of what boxes are cut out of, as [`Shape::boxes`] lists them.
 //!
 //! A block is launched for each grid point, or several where blocks run one together. Loops over levels become conditions on the number
 //! of a thread. What stands outside of them every thread runs, but only the first one of those around stores to memory that others see.
@@ -22,18 +23,20 @@ mod fragments;
 mod lanes;
 mod levels;
 mod memory;
+mod rings;
 mod sync;
+mod warpgroups;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::rc::Rc;
 
-use litz_ir::kernel::{Blocks, Kernel, Mem, MemorySpace, Shape};
+use litz_ir::kernel::{Blocks, Kernel, Mem, MemorySpace, Shape, Stmt};
 use litz_sym::Expr;
 
 use super::block::{ScopeKind, Value};
 use super::ty::{self, Prim, Ty};
-use super::{Bound, EmitError, Emitter, Form, Function, MemState, body, register};
+use super::{Bound, EmitError, Emitter, Form, Function, MemState, register};
 use crate::processor::Processor;
 use crate::vmath::library;
 pub(super) use levels::Thread;
@@ -66,6 +69,12 @@ pub(super) fn function(kernel: &Kernel, target: &Processor) -> Result<Function, 
         parameters.push(format!("ptr addrspace(1) %{name}"));
     }
     parameters.push("i64 %points".into());
+    for number in 0..shape.boxes.len() {
+        parameters.push(format!(
+            "ptr byval([{} x i8]) align 64 \"nvvm.grid_constant\" %box{number}",
+            Shape::MAP_BYTES
+        ));
+    }
 
     cx.status = cx.generic(1, "%status");
     cx.begin_thread(&shape)?;
@@ -139,6 +148,7 @@ impl Emitter<'_> {
             thread.block = block;
         }
         self.place_on_gpu(shape)?;
+        self.begin_rings(shape)?;
         let Some(_) = kernel.persistent else {
             self.point(&first, shape)?;
             self.b.end("ret void");
@@ -156,7 +166,7 @@ impl Emitter<'_> {
         let points = named("%points", Ty::I64);
         let (preheader, header, exit) = (self.b.block(), self.b.new_block(), self.b.new_block());
         self.b.jump(header);
-        let mut written = body::written(&kernel.body);
+        let mut written = self.changed(&kernel.body);
         written.extend(self.seen_by_others().iter());
         written.sort_unstable();
         written.dedup();
@@ -279,6 +289,11 @@ impl Emitter<'_> {
             self.mems.push(MemState { dtype: data.dtype, prim, form: forms[&mem], base, version: 0 });
         }
         Ok(())
+    }
+
+    /// What stands for the counts of the rings that statements turn.
+    pub(super) fn counted(&self, stmts: &[Stmt]) -> Vec<Mem> {
+        self.thread.as_ref().map_or_else(Vec::new, |thread| rings::counted(stmts, &thread.rings))
     }
 
     /// Memories to which threads store what others load.

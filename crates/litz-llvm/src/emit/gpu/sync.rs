@@ -40,7 +40,12 @@ impl Emitter<'_> {
                     return Err(EmitError::unsupported(format!("a barrier of warps from {first} on")));
                 }
                 let number = self.b.int(Prim::I32, number);
-                self.named_barrier(&number, count * Gpu::LANES);
+                // The others go on.
+                let own = self.is_of_warps(Warps { first, count });
+                self.when(Some(own), &mut |cx| {
+                    cx.named_barrier(&number, count * Gpu::LANES);
+                    Ok(())
+                })?;
             }
             Sync::Commit => self.b.effect(&[], "call void @llvm.nvvm.cp.async.commit.group()"),
             Sync::Wait { newest } => {
@@ -49,9 +54,10 @@ impl Emitter<'_> {
             Sync::Elect => self.elect()?,
             Sync::Await => self.await_turn()?,
             Sync::Pass => self.pass_turn()?,
-            Sync::Cluster | Sync::Products | Sync::Acquire { .. } | Sync::Release { .. } => {
-                return Err(EmitError::unsupported("clusters, rings and products in the background"));
-            }
+            Sync::Products => self.wait_for_products()?,
+            Sync::Acquire { ring, filling, buffer } => self.acquire(ring, filling, buffer)?,
+            Sync::Release { ring, filling } => self.release(ring, filling)?,
+            Sync::Cluster => return Err(EmitError::unsupported("clusters")),
         }
         let mems = self.seen_by_others();
         self.touch(&mems);
@@ -80,7 +86,7 @@ impl Emitter<'_> {
     }
 
     /// Whether it is the first thread of its block.
-    fn is_first_of_block(&mut self) -> Value {
+    pub(super) fn is_first_of_block(&mut self) -> Value {
         let number = self.special("tid.x");
         let zero = self.b.int(Prim::I32, 0);
         self.b.compare("icmp eq", &number, &zero)

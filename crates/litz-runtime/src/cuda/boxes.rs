@@ -1,0 +1,116 @@
+//! Describes to the driver what boxes are cut out of.
+
+use std::ffi::c_void;
+
+use cudarc::driver::sys::{
+    self, CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapInterleave,
+    CUtensorMapL2promotion, CUtensorMapSwizzle,
+};
+use litz_ir::ids::Id;
+use litz_ir::kernel::{BoxMap, Kernel};
+use litz_ir::target::Gpu;
+use litz_sym::Expr;
+
+use super::driver::{CudaError, check};
+use crate::formula::Formula;
+
+/// What boxes are cut out of, for any sizes.
+#[derive(Clone, Debug)]
+pub(super) struct Boxes {
+    /// The argument.
+    pub(super) from: usize,
+    /// Bytes of an element.
+    size: usize,
+    swizzle: CUtensorMapSwizzle,
+    dims: Vec<Dim>,
+}
+
+/// A dimension, innermost first.
+#[derive(Clone, Debug)]
+struct Dim {
+    count: u32,
+    step: Formula,
+    end: Formula,
+}
+
+impl Boxes {
+    /// Those of a kernel by a description.
+    ///
+    /// # Errors
+    /// When it depends on something that has no value at a launch.
+    pub(super) fn of(
+        kernel: &Kernel,
+        map: &BoxMap,
+        formula: &dyn Fn(Expr) -> Result<Formula, CudaError>,
+    ) -> Result<Boxes, CudaError> {
+        let dims = map
+            .dims
+            .iter()
+            .map(|dim| Ok(Dim { count: dim.count, step: formula(dim.step)?, end: formula(dim.end)? }));
+        let swizzle = match map.swizzle {
+            None => CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_NONE,
+            Some(32) => CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_32B,
+            Some(64) => CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_64B,
+            Some(128) => CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+            Some(bytes) => {
+                let message = format!("rows of {bytes} bytes whose units change places");
+                return Err(CudaError::new(format!("kernel @{}", kernel.name), message));
+            }
+        };
+        Ok(Boxes {
+            from: map.from.index(),
+            size: kernel.mems[map.from].dtype.size(),
+            swizzle,
+            dims: dims.collect::<Result<_, CudaError>>()?,
+        })
+    }
+
+    /// The description for memory that begins at an address, and these sizes.
+    ///
+    /// # Errors
+    /// When sizes overflow, and when the driver takes them for none of a tensor.
+    pub(super) fn describe(&self, start: u64, sizes: &[i64]) -> Result<CUtensorMap, CudaError> {
+        let wrong = || CudaError::new("cuTensorMapEncodeTiled", "its sizes overflow");
+        let value = |formula: &Formula| {
+            formula.eval(sizes).and_then(|value| u64::try_from(value).ok()).ok_or_else(wrong)
+        };
+        let (mut ends, mut strides, mut counts) = (Vec::new(), Vec::new(), Vec::new());
+        for (number, dim) in self.dims.iter().enumerate() {
+            // Of memory without elements nothing is copied, but the driver wants some.
+            ends.push(value(&dim.end)?.max(1));
+            counts.push(dim.count);
+            if number > 0 {
+                let bytes = value(&dim.step)?.checked_mul(self.size as u64).ok_or_else(wrong)?;
+                strides.push(bytes.max(u64::from(Gpu::VECTOR_BYTES)));
+            }
+        }
+        let kind = match self.size {
+            1 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT8,
+            2 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT16,
+            4 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT32,
+            _ => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT64,
+        };
+        let steps = vec![1u32; counts.len()];
+        let mut map = CUtensorMap { opaque: [0; 16] };
+        // SAFETY: the lists have as many elements as there are dimensions, strides one less, and live longer than the call. The address is
+        // only written down.
+        let result = unsafe {
+            sys::cuTensorMapEncodeTiled(
+                &raw mut map,
+                kind,
+                counts.len() as u32,
+                start as *mut c_void,
+                ends.as_ptr(),
+                strides.as_ptr(),
+                counts.as_ptr(),
+                steps.as_ptr(),
+                CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+                self.swizzle,
+                CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            )
+        };
+        check("cuTensorMapEncodeTiled", result)?;
+        Ok(map)
+    }
+}
