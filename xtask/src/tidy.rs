@@ -51,6 +51,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "litz-cuda",
         ],
     ),
+    ("litz-capi", &["litz-ir", "litz-runtime", "litz"]),
     (
         "litz-testing",
         &[
@@ -69,9 +70,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "litz-cpu",
             "litz-cuda",
             "litz",
+            "litz-capi",
         ],
     ),
-    ("litz-capi", &["litz-ir", "litz-runtime", "litz"]),
     ("litz-py", &["litz-sym", "litz-ir", "litz-import", "litz-runtime", "litz"]),
     ("litz-examples", &["litz"]),
     ("xtask", &[]),

@@ -1,0 +1,147 @@
+//! Runs the graphs of `consumers/graphs.txt` with the runtime, from a saved file, as programs of C and through the library for C: the same bits, and
+//! in C the same steps. `test_consumers.py` does it with the modules of Python.
+
+#![allow(missing_docs, reason = "a test")]
+#![cfg(target_arch = "x86_64")]
+
+#[path = "consumers/host.rs"]
+mod host;
+#[path = "consumers/library.rs"]
+mod library;
+#[path = "consumers/steps.rs"]
+mod steps;
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use litz::ahead::Names;
+use litz::{Compiled, Error, Fallback, HostOption, Model, Options, Tensor, Value};
+use litz_ir::text::graph::parse;
+use litz_runtime::weights::Weights;
+use litz_testing::ahead::{Machine, call, write};
+use litz_testing::filetest::file::TestFile;
+use litz_testing::filetest::{Call, data, same};
+use litz_testing::repository;
+
+use host::Eager;
+use library::Library;
+
+/// A graph of the list, compiled for this machine.
+struct Example {
+    name: String,
+    compiled: Compiled,
+    weights: HashMap<String, Tensor>,
+    calls: Vec<Call>,
+}
+
+fn options() -> Options {
+    let host = Some(HostOption(Arc::new(Eager)));
+    let fallback = Fallback::Quiet;
+    Options { cache: None, threads: 2, bind: false, host, fallback, ..Options::default() }
+}
+
+fn example(path: &Path) -> Example {
+    let name = path.file_stem().expect("a file has a name").to_string_lossy().into_owned();
+    let file = TestFile::read(path).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let (weights, calls) = data(&file).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let graph = parse(&file.texts[0]).unwrap_or_else(|diags| panic!("{name}: {diags:?}"));
+    let compiled = Model::from_graph(graph, weights.clone()).and_then(|model| model.compile(&options()));
+    let compiled = compiled.unwrap_or_else(|error| panic!("{name}: {error}"));
+    Example { name, compiled, weights, calls }
+}
+
+fn examples() -> Vec<Example> {
+    let list = repository().join("crates/litz-testing/consumers/graphs.txt");
+    let list = fs::read_to_string(&list).unwrap_or_else(|error| panic!("{}: {error}", list.display()));
+    let paths = list.lines().map(|line| line.split_once(' ').expect("a kind and a path").1);
+    let examples: Vec<Example> = paths.map(|path| example(&repository().join(path))).collect();
+    assert_eq!(examples.len(), 30);
+    examples
+}
+
+impl Example {
+    /// What its calls give, one after another, by the compiled program.
+    fn expected(&self) -> Vec<Vec<Value>> {
+        let all = self.all(|inputs| self.compiled.run(inputs).map_err(|error| error.to_string()));
+        for (found, call) in all.iter().zip(&self.calls) {
+            same(found, &call.outputs).unwrap_or_else(|error| panic!("{}: {error}", self.name));
+        }
+        all
+    }
+
+    fn all(&self, mut run: impl FnMut(&[Tensor]) -> Result<Vec<Value>, String>) -> Vec<Vec<Value>> {
+        let one = |call: &Call| run(&call.inputs).unwrap_or_else(|error| panic!("{}: {error}", self.name));
+        self.calls.iter().map(one).collect()
+    }
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).expect("the folder can be made");
+    folder
+}
+
+#[test]
+fn a_saved_file_and_the_library_of_c_give_the_bits_of_the_runtime() {
+    let folder = folder("consumers-saved");
+    for example in examples() {
+        // Saved before it is called: calls write to state.
+        let path = folder.join(format!("{}.litzc", example.name));
+        example.compiled.save(&path).unwrap_or_else(|error| panic!("{}: {error}", example.name));
+        let saved = Compiled::load(&path, &options()).unwrap_or_else(|error| panic!("{error}"));
+        let library = Library::open(&path, "threads=2\nbind=false", Arc::new(Eager));
+        let expected = example.expected();
+        let found = example.all(|inputs| saved.run(inputs).map_err(|error| error.to_string()));
+        assert_eq!(found, expected, "{}, saved", example.name);
+        assert_eq!(example.all(|inputs| library.run(inputs)), expected, "{}, by litz.h", example.name);
+    }
+}
+
+#[test]
+fn programs_of_c_give_the_bits_of_the_runtime_by_the_same_steps() {
+    let folder = folder("consumers-c");
+    let (mut subjects, mut written, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+    let backend = litz::backend(&options()).expect("this machine has a backend");
+    for (at, example) in examples().into_iter().enumerate() {
+        let realized = example.compiled.texts.realized.as_ref().expect("there is a program");
+        let calls = example.calls.iter().map(|call| call.inputs.clone()).collect();
+        let parts = (realized, &Names::default(), &example.weights as &dyn Weights);
+        match write(&folder, &format!("g{at}"), parts, &*backend, &options(), calls) {
+            Ok(subject) => {
+                let source = folder.join(format!("{}.c", subject.id));
+                let source = fs::read_to_string(&source).expect("it was written");
+                steps::same(&realized.program, &source)
+                    .unwrap_or_else(|error| panic!("{}: {error}", example.name));
+                subjects.push(subject);
+                written.push(example);
+            }
+            Err(Error::Unsupported(diags)) => refused.push((example.name, diags[0].message.clone())),
+            Err(error) => panic!("{}: {error}", example.name),
+        }
+    }
+    let of_a_host = |name: &str, op: &str| {
+        (name.to_owned(), format!("{op} is an operator of a host, of which C has none"))
+    };
+    let expected =
+        [of_a_host("foreign", "aten.hypot.default"), of_a_host("foreign_writes", "aten.index_put_.default")];
+    assert_eq!(refused, expected);
+    assert_eq!(written.len(), 28);
+    let outcomes = call(&folder, Machine::X86, &subjects, 2).expect("the programs run");
+    let mut differ = Vec::new();
+    for (example, outcome) in written.iter().zip(outcomes) {
+        let found = outcome.unwrap_or_else(|error| panic!("{}: {error}", example.name));
+        let found = found.into_iter().collect::<Result<Vec<_>, _>>();
+        let found = found.unwrap_or_else(|failed| panic!("{}: {failed:?}", example.name));
+        for (found, call) in found.iter().zip(&example.calls) {
+            same(found, &call.outputs).unwrap_or_else(|error| panic!("{}: {error}", example.name));
+        }
+        if found != example.expected() {
+            differ.push(example.name.as_str());
+        }
+    }
+    // Fourier transforms of C are in double precision.
+    assert_eq!(differ, ["transforms"]);
+}
