@@ -40,6 +40,20 @@ pub struct Heuristics {
     /// PyTorch's compiler takes the same number (`can_fusion_increase_peak_memory`), for its estimate of what lives longer. The launch
     /// that is saved as well is worth some, too.
     pub memory_growth: i64,
+    /// Which buffers share memory.
+    pub memory_pool: MemoryPool,
+}
+
+/// Which of the buffers that kernels leave to each other share memory. Modes are called as those of `memory_pool` of PyTorch's compiler.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MemoryPool {
+    /// None: each has memory of its own until the call ends, and no kernel writes one over another. Whatever writes outside of its
+    /// buffer, or reads one that is done with, meets nothing else there.
+    None,
+    /// Those that a call does not return, with each other.
+    Intermediates,
+    /// These also with results before they are written, and with inputs that the caller gives up, behind their last use.
+    Combined,
 }
 
 /// Which kernels are merged that read the same data with their axes in another order.
@@ -70,6 +84,7 @@ impl Default for Heuristics {
             local_fraction: 2,
             launch_together: 1,
             memory_growth: 32,
+            memory_pool: MemoryPool::Combined,
         }
     }
 }

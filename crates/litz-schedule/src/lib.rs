@@ -50,7 +50,7 @@ use reuse::Pair;
 use spaces::Names;
 use std::collections::BTreeSet;
 
-pub use heuristics::{Heuristics, ReorderAxes};
+pub use heuristics::{Heuristics, MemoryPool, ReorderAxes};
 pub use no_fuse::NoFuse;
 
 /// Elements of a cache line of 32-bit numbers: rows of scratch memory take an odd number of them.
@@ -148,8 +148,12 @@ pub fn schedule_as(loops: &Loops, request: &Request<'_>) -> Outcome {
         });
         planned.push((stmts, overwrites));
     }
-    let reuses = reuse::choose(&deps, &planned);
-    let pools = memory::pools(loops, &deps, &steps, &reuses);
+    let mode = heuristics.memory_pool;
+    let reuses = match mode {
+        MemoryPool::None => Vec::new(),
+        MemoryPool::Intermediates | MemoryPool::Combined => reuse::choose(&deps, &planned),
+    };
+    let pools = memory::pools(loops, &deps, &steps, &reuses, mode);
     let name = |buf: Buf| loops.bufs[buf].name.clone();
     let schedule = Schedule {
         name: loops.name.clone(),

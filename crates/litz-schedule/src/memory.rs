@@ -1,5 +1,6 @@
 //! Assigns offsets in memory pools to buffers that outlive a kernel, so that buffers whose lifetimes do not overlap share memory.
 
+use crate::heuristics::MemoryPool;
 use litz_analysis::Dependences;
 use litz_ir::graph::Queue;
 use litz_ir::loops::{Buf, BufData, BufKind, Loops, Stmt};
@@ -39,8 +40,17 @@ impl Life {
 /// are returned and not yet written, and inputs that are donated and not read any more. Results of steps at load get memory of
 /// their own. Of `reuses`, in order of steps, the second buffer is where the first one is. Each stream of a device has two pools. Buffers that
 /// are first used when another size has become known have pools of their own: no memory is planned before all sizes in it are
-/// there.
-pub fn pools(loops: &Loops, deps: &Dependences, steps: &[ScheduleStep], reuses: &[(Buf, Buf)]) -> Vec<Pool> {
+/// there. `mode` says which of all this there is.
+pub fn pools(
+    loops: &Loops,
+    deps: &Dependences,
+    steps: &[ScheduleStep],
+    reuses: &[(Buf, Buf)],
+    mode: MemoryPool,
+) -> Vec<Pool> {
+    if mode == MemoryPool::None {
+        return Vec::new();
+    }
     // What several streams use has memory of its own: nothing says there when its life ends.
     let mut lives = lifetimes(loops, steps, reuses);
     lives.retain(|life| !loops.crosses_streams(life.buf, &deps.users[life.buf]));
@@ -63,32 +73,38 @@ pub fn pools(loops: &Loops, deps: &Dependences, steps: &[ScheduleStep], reuses: 
         }
     }
     let of_place = |(at, there): (usize, (Queue, usize))| {
-        let lives = lives.iter().filter(|&life| place(life) == there).copied().collect();
-        pools_of(loops, deps, lives, [2 * at, 2 * at + 1].map(|at| format!("pool{at}")))
+        let lives = lives.iter().filter(|&life| place(life) == there).copied();
+        // Inputs that are not donated, and constants, have no lives here.
+        let (mut hosts, lives): (Vec<_>, Vec<_>) = lives.partition(|life| deps.escapes[life.buf]);
+        if mode != MemoryPool::Combined {
+            hosts.clear();
+        }
+        pools_of(loops, hosts, lives, [2 * at, 2 * at + 1].map(|at| format!("pool{at}")))
     };
     places.into_iter().enumerate().flat_map(of_place).collect()
 }
 
 /// The pools of one device for buffers that are first used between two sizes.
-fn pools_of(loops: &Loops, deps: &Dependences, lives: Vec<Life>, names: [String; 2]) -> Vec<Pool> {
-    let bytes_of = |life: &Life| {
-        let data = &loops.bufs[life.buf];
-        data.span() * data.dtype.size() as i64
-    };
-    let lives = lives.into_iter().map(|life| (life, bytes_of(&life)));
-    // Inputs that are not donated, and constants, have no lives here.
-    let (hosts, lives): (Vec<_>, Vec<_>) = lives.partition(|(life, _)| deps.escapes[life.buf]);
-    let is_fixed = |(_, bytes): &(Life, Expr)| bytes.as_int().is_some();
-    let (fixed_hosts, symbolic_hosts) = hosts.into_iter().partition(is_fixed);
-    let (fixed, symbolic) = lives.into_iter().partition(is_fixed);
+fn pools_of(loops: &Loops, hosts: Vec<Life>, lives: Vec<Life>, names: [String; 2]) -> Vec<Pool> {
+    let ((fixed_hosts, symbolic_hosts), (fixed, symbolic)) = (sized(loops, hosts), sized(loops, lives));
     let [fixed_name, symbolic_name] = names;
-    let fixed = fixed_pools(loops, numbers(fixed_hosts), numbers(fixed), &fixed_name);
+    let fixed = fixed_pools(loops, fixed_hosts, fixed, &fixed_name);
     fixed.into_iter().chain(symbolic_pools(loops, symbolic_hosts, symbolic, symbolic_name)).collect()
 }
 
-/// Those that have bytes, with how many.
-fn numbers(lives: Vec<(Life, Expr)>) -> Vec<(Life, i64)> {
-    lives.into_iter().filter_map(|(life, bytes)| Some((life, bytes.as_int()?))).filter(|l| l.1 > 0).collect()
+/// Those of constant size and those of symbolic size, with their bytes. What has none needs no place.
+fn sized(loops: &Loops, lives: Vec<Life>) -> (Vec<(Life, i64)>, Vec<(Life, Expr)>) {
+    let (mut fixed, mut symbolic) = (Vec::new(), Vec::new());
+    for life in lives {
+        let data = &loops.bufs[life.buf];
+        let bytes = data.span() * data.dtype.size() as i64;
+        match bytes.as_int() {
+            Some(bytes) if bytes > 0 => fixed.push((life, bytes)),
+            Some(_) => {}
+            None => symbolic.push((life, bytes)),
+        }
+    }
+    (fixed, symbolic)
 }
 
 /// Buffers written and read by the steps of a call, in order of first use. One that another reuses in place lives as long

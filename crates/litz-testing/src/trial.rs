@@ -15,7 +15,7 @@ use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::Executable;
 use litz_runtime::tensor::Argument;
 use litz_runtime::{RunError, Tensor};
-use litz_schedule::{Heuristics, ReorderAxes};
+use litz_schedule::{Heuristics, MemoryPool, ReorderAxes};
 
 use crate::choices::{self, Choices};
 use crate::compare::{self, Compared, Expected};
@@ -106,6 +106,9 @@ pub fn target(choices: &mut Choices<'_>, isas: &[Isa]) -> TrialTarget {
             max_loads: choices.pick(&[12, 1, 3]),
         };
         cpu.l2_bytes = choices.pick(&[1 << 20, 1 << 14]);
+    }
+    if choices.once_in(4) {
+        options.heuristics.memory_pool = choices.pick(&[MemoryPool::None, MemoryPool::Intermediates]);
     }
     let info = target::Target::Cpu(cpu);
     let options = Options { threads: cpu.threads as usize, target: Some(info), ..options };

@@ -20,6 +20,7 @@ use litz::ahead::Names;
 use litz::{Compiled, Error, Fallback, HostOption, Model, Options, Tensor, Value};
 use litz_ir::text::graph::parse;
 use litz_runtime::weights::Weights;
+use litz_schedule::{Heuristics, MemoryPool};
 use litz_testing::ahead::{Machine, call, write};
 use litz_testing::filetest::file::TestFile;
 use litz_testing::filetest::{Call, data, same};
@@ -37,26 +38,35 @@ struct Example {
 }
 
 fn options() -> Options {
-    let host = Some(HostOption(Arc::new(Eager)));
-    let fallback = Fallback::Quiet;
-    Options { cache: None, threads: 2, bind: false, host, fallback, ..Options::default() }
+    options_for(MemoryPool::Combined)
 }
 
-fn example(path: &Path) -> Example {
+fn options_for(memory_pool: MemoryPool) -> Options {
+    let heuristics = Heuristics { memory_pool, ..Heuristics::default() };
+    let host = Some(HostOption(Arc::new(Eager)));
+    let fallback = Fallback::Quiet;
+    Options { cache: None, threads: 2, bind: false, host, fallback, heuristics, ..Options::default() }
+}
+
+fn example(path: &Path, options: &Options) -> Example {
     let name = path.file_stem().expect("a file has a name").to_string_lossy().into_owned();
     let file = TestFile::read(path).unwrap_or_else(|error| panic!("{name}: {error}"));
     let (weights, calls) = data(&file).unwrap_or_else(|error| panic!("{name}: {error}"));
     let graph = parse(&file.texts[0]).unwrap_or_else(|diags| panic!("{name}: {diags:?}"));
-    let compiled = Model::from_graph(graph, weights.clone()).and_then(|model| model.compile(&options()));
+    let compiled = Model::from_graph(graph, weights.clone()).and_then(|model| model.compile(options));
     let compiled = compiled.unwrap_or_else(|error| panic!("{name}: {error}"));
     Example { name, compiled, weights, calls }
 }
 
 fn examples() -> Vec<Example> {
+    examples_with(&options())
+}
+
+fn examples_with(options: &Options) -> Vec<Example> {
     let list = repository().join("crates/litz-testing/consumers/graphs.txt");
     let list = fs::read_to_string(&list).unwrap_or_else(|error| panic!("{}: {error}", list.display()));
     let paths = list.lines().map(|line| line.split_once(' ').expect("a kind and a path").1);
-    let examples: Vec<Example> = paths.map(|path| example(&repository().join(path))).collect();
+    let examples: Vec<Example> = paths.map(|path| example(&repository().join(path), options)).collect();
     assert_eq!(examples.len(), 30);
     examples
 }
@@ -144,4 +154,54 @@ fn programs_of_c_give_the_bits_of_the_runtime_by_the_same_steps() {
     }
     // Fourier transforms of C are in double precision.
     assert_eq!(differ, ["transforms"]);
+}
+
+/// Most bytes that calls have taken.
+fn peaks(examples: &[Example]) -> Vec<usize> {
+    examples.iter().map(|example| example.compiled.statistics().peak_bytes).collect()
+}
+
+#[test]
+fn more_sharing_takes_no_more_memory_and_gives_the_same_bits() {
+    let modes = [MemoryPool::Combined, MemoryPool::Intermediates, MemoryPool::None];
+    let [combined, intermediates, none] = modes.map(|mode| examples_with(&options_for(mode)));
+    for ((combined, intermediates), none) in combined.iter().zip(&intermediates).zip(&none) {
+        let expected = combined.expected();
+        assert_eq!(intermediates.expected(), expected, "{}", combined.name);
+        assert_eq!(none.expected(), expected, "{}", combined.name);
+    }
+    let [combined_peaks, intermediates_peaks, none_peaks] =
+        [&combined, &intermediates, &none].map(|all| peaks(all));
+    for (at, example) in combined.iter().enumerate() {
+        let peaks = [combined_peaks[at], intermediates_peaks[at], none_peaks[at]];
+        assert!(peaks.is_sorted(), "{}: {peaks:?}", example.name);
+    }
+    let fewer =
+        |less: &[usize], more: &[usize]| less.iter().zip(more).filter(|(less, more)| less < more).count();
+    let counts = [fewer(&combined_peaks, &intermediates_peaks), fewer(&intermediates_peaks, &none_peaks)];
+    assert!(counts.iter().all(|&count| count > 0), "{counts:?}");
+    let sums = [combined_peaks, intermediates_peaks, none_peaks].map(|peaks| peaks.iter().sum::<usize>());
+    println!("bytes of all graphs: {sums:?}; smaller than the next: {counts:?}");
+}
+
+#[test]
+fn results_stay_as_they_are_when_later_calls_run_and_the_model_is_gone() {
+    for mode in [MemoryPool::Combined, MemoryPool::Intermediates, MemoryPool::None] {
+        for example in examples_with(&options_for(mode)) {
+            let values = example.expected();
+            let before: Vec<Vec<Value>> =
+                values.iter().map(|values| values.iter().map(copied).collect()).collect();
+            let _ = example.all(|inputs| example.compiled.run(inputs).map_err(|error| error.to_string()));
+            let name = example.name.clone();
+            drop(example);
+            assert_eq!(values, before, "{name}");
+        }
+    }
+}
+
+fn copied(value: &Value) -> Value {
+    value.tensor().map_or_else(
+        || value.clone(),
+        |tensor| Value::Tensor(tensor.view().to_tensor().expect("there is memory")),
+    )
 }

@@ -1,7 +1,7 @@
 //! Lists the thresholds of the scheduler and of the rewrites by the names of their fields, and sets them by text.
 
 use crate::options::Options;
-use litz_schedule::ReorderAxes;
+use litz_schedule::{MemoryPool, ReorderAxes};
 use std::ops::RangeInclusive;
 
 /// A field of [`Heuristics`](litz_schedule::Heuristics) or of [`Inlining`](litz_passes::loops::Inlining).
@@ -111,6 +111,23 @@ pub const SETTINGS: &[Setting] = &[
         0..=MANY,
         "bytes by which memory may grow for a byte that a merged kernel does not move"
     ),
+    Setting {
+        name: "memory_pool",
+        meaning: "which buffers share memory: none; intermediate results, with each other; or these also with results and donated inputs",
+        values: Values::Words(&["none", "intermediates", "combined"]),
+        get: |options| match options.heuristics.memory_pool {
+            MemoryPool::None => 0,
+            MemoryPool::Intermediates => 1,
+            MemoryPool::Combined => 2,
+        },
+        set: |options, value| {
+            options.heuristics.memory_pool = match value {
+                0 => MemoryPool::None,
+                1 => MemoryPool::Intermediates,
+                _ => MemoryPool::Combined,
+            };
+        },
+    },
     number!(
         inlining.cheap,
         0..=1024,
@@ -187,12 +204,18 @@ mod tests {
             local_fraction,
             launch_together,
             memory_growth,
+            memory_pool,
         } = &options.heuristics;
         let Inlining { cheap, max_body, max_loads } = &options.inlining;
         let reorder_axes = match reorder_axes {
             ReorderAxes::Never => "never",
             ReorderAxes::KeepingNeighbours => "keeping_neighbours",
             ReorderAxes::Always => "always",
+        };
+        let memory_pool = match memory_pool {
+            MemoryPool::None => "none",
+            MemoryPool::Intermediates => "intermediates",
+            MemoryPool::Combined => "combined",
         };
         vec![
             ("chunk_ops", chunk_ops.to_string()),
@@ -208,6 +231,7 @@ mod tests {
             ("local_fraction", local_fraction.to_string()),
             ("launch_together", launch_together.to_string()),
             ("memory_growth", memory_growth.to_string()),
+            ("memory_pool", memory_pool.to_owned()),
             ("cheap", cheap.to_string()),
             ("max_body", max_body.to_string()),
             ("max_loads", max_loads.to_string()),
