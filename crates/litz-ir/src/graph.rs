@@ -505,6 +505,44 @@ impl Arg {
             | Arg::Graph(_) => {}
         }
     }
+    /// Replaces each integer in this argument, lists included.
+    pub fn map_ints(&mut self, f: &mut impl FnMut(Expr) -> Expr) {
+        match self {
+            Arg::Int(e) => *e = f(*e),
+            Arg::List(items) => items.iter_mut().for_each(|a| a.map_ints(f)),
+            Arg::Part(part) => part.exprs_mut().for_each(|e| *e = f(*e)),
+            Arg::None
+            | Arg::Value(_)
+            | Arg::Float(_)
+            | Arg::Bool(_)
+            | Arg::Complex(..)
+            | Arg::Str(_)
+            | Arg::Dtype(_)
+            | Arg::Device(_)
+            | Arg::Strided
+            | Arg::MemoryFormat(_)
+            | Arg::Graph(_) => {}
+        }
+    }
+    /// Calls `f` on the name of each subgraph in this argument, lists included.
+    pub fn each_graph<'a>(&'a self, f: &mut impl FnMut(&'a str)) {
+        match self {
+            Arg::Graph(name) => f(name),
+            Arg::List(items) => items.iter().for_each(|a| a.each_graph(f)),
+            Arg::None
+            | Arg::Part(_)
+            | Arg::Value(_)
+            | Arg::Int(_)
+            | Arg::Float(_)
+            | Arg::Bool(_)
+            | Arg::Complex(..)
+            | Arg::Str(_)
+            | Arg::Dtype(_)
+            | Arg::Device(_)
+            | Arg::Strided
+            | Arg::MemoryFormat(_) => {}
+        }
+    }
     /// Calls `f` on each value in this argument, lists included.
     pub fn each_value(&self, f: &mut impl FnMut(Value)) {
         match self {
@@ -568,6 +606,11 @@ impl Part {
     /// Its sizes, strides and offset.
     pub fn exprs(&self) -> impl Iterator<Item = Expr> {
         self.sizes.iter().chain(&self.strides).copied().chain([self.offset])
+    }
+
+    /// The same, to be replaced.
+    pub fn exprs_mut(&mut self) -> impl Iterator<Item = &mut Expr> {
+        self.sizes.iter_mut().chain(&mut self.strides).chain([&mut self.offset])
     }
 }
 

@@ -220,27 +220,11 @@ pub(super) fn made_by(node: &Node) -> impl Iterator<Item = Value> + '_ {
 /// Removes declarations, subgraphs and symbols that nothing names.
 fn keep_what_is_used(graph: &mut Graph) {
     let mut names = HashSet::new();
-    fn graphs(arg: &Arg, names: &mut HashSet<String>) {
-        match arg {
-            Arg::Graph(name) => {
-                names.insert(name.clone());
-            }
-            Arg::List(items) => items.iter().for_each(|item| graphs(item, names)),
-            Arg::None
-            | Arg::Value(_)
-            | Arg::Int(_)
-            | Arg::Float(_)
-            | Arg::Bool(_)
-            | Arg::Complex(..)
-            | Arg::Str(_)
-            | Arg::Dtype(_)
-            | Arg::Device(_)
-            | Arg::Strided
-            | Arg::MemoryFormat(_)
-            | Arg::Part(_) => {}
-        }
-    }
-    graph.nodes.iter().flat_map(|node| &node.args).for_each(|arg| graphs(arg, &mut names));
+    graph.nodes.iter().flat_map(|node| &node.args).for_each(|arg| {
+        arg.each_graph(&mut |name| {
+            names.insert(name.to_owned());
+        });
+    });
     graph.subgraphs.retain(|subgraph| names.contains(&subgraph.name));
     if !graph.subgraphs.is_empty() {
         // They may mention any symbol, and any operator.

@@ -66,7 +66,11 @@ pub(super) fn resized(case: &Case, from: i64, to: i64, numbers: Numbers) -> Opti
         }
     }
     if numbers == Numbers::Replaced {
-        graph.nodes.iter_mut().flat_map(|node| &mut node.args).for_each(|arg| map_ints(arg, &replaced));
+        graph
+            .nodes
+            .iter_mut()
+            .flat_map(|node| &mut node.args)
+            .for_each(|arg| arg.map_ints(&mut |e| replaced(e)));
     }
     if graph.nodes.iter().any(|node| node.args.iter().any(has_part)) {
         return None;
@@ -112,28 +116,6 @@ fn dense(ty: &TensorType, sizes: &[Expr]) -> Vec<Expr> {
         next = next * sizes[dim];
     }
     made
-}
-
-/// Replaces each integer in an argument.
-pub(super) fn map_ints(arg: &mut Arg, f: &dyn Fn(Expr) -> Expr) {
-    match arg {
-        Arg::Int(number) => *number = f(*number),
-        Arg::List(items) => items.iter_mut().for_each(|item| map_ints(item, f)),
-        Arg::Part(part) => {
-            part.sizes.iter_mut().chain(&mut part.strides).chain([&mut part.offset]).for_each(|e| *e = f(*e));
-        }
-        Arg::None
-        | Arg::Value(_)
-        | Arg::Float(_)
-        | Arg::Bool(_)
-        | Arg::Complex(..)
-        | Arg::Str(_)
-        | Arg::Dtype(_)
-        | Arg::Device(_)
-        | Arg::Strided
-        | Arg::MemoryFormat(_)
-        | Arg::Graph(_) => {}
-    }
 }
 
 fn has_part(arg: &Arg) -> bool {

@@ -1,6 +1,5 @@
 //! Puts the sizes of a call in the place of size symbols.
 
-use super::smaller::map_ints;
 use crate::case::Case;
 use litz_ir::graph::{Graph, Type};
 use litz_sym::{Expr, Sym};
@@ -29,7 +28,7 @@ fn replace(graph: &mut Graph, sizes: &HashMap<Sym, i64>) {
         }
     }
     let args = graph.nodes.iter_mut().flat_map(|node| &mut node.args).chain(&mut graph.outputs);
-    args.for_each(|arg| map_ints(arg, &replaced));
+    args.for_each(|arg| arg.map_ints(&mut |e| replaced(e)));
     graph.facts = graph.facts.only(|sym| !sizes.contains_key(&sym));
     graph.subgraphs.iter_mut().for_each(|subgraph| replace(subgraph, sizes));
 }
