@@ -5,7 +5,7 @@ use crate::case::{Case, beside};
 use crate::compare;
 use crate::compiled::run_options;
 use crate::definition::definition;
-use crate::error::Error;
+use crate::error::{Error, Whose, whose};
 use crate::options::{Options, PoolOption};
 use crate::pipeline;
 use crate::reproducer::{self, message};
@@ -336,30 +336,7 @@ fn of_run(error: RunError) -> Outcome {
 
 /// Whether a call ended so through a mistake of Litz, whatever the interpreter says of it.
 fn is_ours(error: &RunError) -> bool {
-    match error {
-        RunError::Bug { .. }
-        | RunError::NoRoom { .. }
-        | RunError::Memory { .. }
-        | RunError::NotFinite { .. }
-        | RunError::UnknownRoutine { .. }
-        | RunError::MissingDevice { .. } => true,
-        RunError::WrongCount { .. }
-        | RunError::WrongDtype { .. }
-        | RunError::WrongRank { .. }
-        | RunError::WrongSize { .. }
-        | RunError::SizeOutOfRange { .. }
-        | RunError::CheckFailed { .. }
-        | RunError::AssertionFailed { .. }
-        | RunError::Limit(_)
-        | RunError::BadIndex { .. }
-        | RunError::MissingHost { .. }
-        | RunError::Constants(_)
-        | RunError::StateLost
-        | RunError::MissingWeight { .. }
-        | RunError::WrongWeight { .. }
-        | RunError::Host { .. }
-        | RunError::OutOfMemory(_) => false,
-    }
+    whose(error) == Whose::Litz
 }
 
 #[cfg(test)]

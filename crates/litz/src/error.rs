@@ -2,6 +2,7 @@
 
 use litz_backend::BackendError;
 use litz_ir::{Diag, Diags};
+use litz_runtime::RunError;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -27,7 +28,7 @@ pub enum Error {
     Invalid(Diags),
     /// A call failed.
     #[error(transparent)]
-    Run(#[from] litz_runtime::RunError),
+    Run(#[from] RunError),
     /// Compiling takes more than [`Options::limits`](crate::Options::limits) allow.
     #[error(transparent)]
     Limit(#[from] litz_runtime::limits::LimitExceeded),
@@ -50,6 +51,46 @@ pub enum Error {
         /// A file that shows it, where a model was being compiled.
         reproducer: Option<Reproducer>,
     },
+}
+
+/// Whose move it is when a call has failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Whose {
+    /// The caller's: inputs do not fit, or ask for too much.
+    Caller,
+    /// Nobody's: Litz does not do that.
+    Nobody,
+    /// That of what is around: the host, the weights, the memory of the machine.
+    Surroundings,
+    /// Litz's: a mistake of ours, or a number that is not finite, where these are looked for.
+    Litz,
+}
+
+/// Whose move it is when a call has failed so.
+pub fn whose(error: &RunError) -> Whose {
+    match error {
+        RunError::WrongCount { .. }
+        | RunError::WrongDtype { .. }
+        | RunError::WrongRank { .. }
+        | RunError::WrongSize { .. }
+        | RunError::SizeOutOfRange { .. }
+        | RunError::CheckFailed { .. }
+        | RunError::AssertionFailed { .. }
+        | RunError::Limit(_)
+        | RunError::BadIndex { .. } => Whose::Caller,
+        RunError::MissingHost { .. } | RunError::Constants(_) => Whose::Nobody,
+        RunError::StateLost
+        | RunError::MissingWeight { .. }
+        | RunError::WrongWeight { .. }
+        | RunError::Host { .. }
+        | RunError::OutOfMemory(_) => Whose::Surroundings,
+        RunError::UnknownRoutine { .. }
+        | RunError::MissingDevice { .. }
+        | RunError::Bug { .. }
+        | RunError::NoRoom { .. }
+        | RunError::Memory { .. }
+        | RunError::NotFinite { .. } => Whose::Litz,
+    }
 }
 
 /// Where a compilation went wrong can be seen again.

@@ -57,7 +57,7 @@ pub mod tune;
 
 pub use backends::{Device, backend, compile_kernels, devices};
 pub use compiled::Compiled;
-pub use error::{Error, Reproducer};
+pub use error::{Error, Reproducer, Whose, whose};
 pub use factories::BACKENDS;
 pub use given::GivenSchedule;
 pub use host::{HostOperator, HostWarning, host_operators};

@@ -1,7 +1,7 @@
 //! Turns an error into what the user reads and the status that the process exits with.
 
-use litz::Error;
 use litz::tensors::TensorFileError;
+use litz::{Error, Whose, whose};
 use litz_import::ImportError;
 use litz_ir::{Diag, Diags};
 use litz_runtime::RunError;
@@ -93,30 +93,11 @@ fn import_exit(error: &ImportError) -> Exit {
     if error.is_unsupported() { Exit::Unsupported } else { Exit::Invalid }
 }
 
-/// Inputs that do not fit are the caller's move, all else is ours.
 fn run_exit(error: &RunError) -> Exit {
-    match error {
-        RunError::WrongCount { .. }
-        | RunError::WrongDtype { .. }
-        | RunError::WrongRank { .. }
-        | RunError::WrongSize { .. }
-        | RunError::SizeOutOfRange { .. }
-        | RunError::CheckFailed { .. }
-        | RunError::AssertionFailed { .. }
-        | RunError::Limit(_)
-        | RunError::BadIndex { .. } => Exit::Invalid,
-        RunError::MissingHost { .. } | RunError::Constants(_) => Exit::Unsupported,
-        RunError::StateLost
-        | RunError::MissingWeight { .. }
-        | RunError::WrongWeight { .. }
-        | RunError::UnknownRoutine { .. }
-        | RunError::MissingDevice { .. }
-        | RunError::Host { .. }
-        | RunError::OutOfMemory(_)
-        | RunError::Bug { .. }
-        | RunError::NoRoom { .. }
-        | RunError::Memory { .. }
-        | RunError::NotFinite { .. } => Exit::Broken,
+    match whose(error) {
+        Whose::Caller => Exit::Invalid,
+        Whose::Nobody => Exit::Unsupported,
+        Whose::Surroundings | Whose::Litz => Exit::Broken,
     }
 }
 
