@@ -136,9 +136,9 @@ impl Effects {
         self.uses.iter().filter(|used| used.access.is_written()).map(|used| used.slot)
     }
 
-    fn using(uses: impl IntoIterator<Item = (Slot, Access)>, runs: Runs) -> Effects {
+    fn using(uses: impl IntoIterator<Item = (Slot, Access)>) -> Effects {
         let uses = uses.into_iter().map(|(slot, access)| Use { slot, access }).collect();
-        Effects { uses, runs, ..Effects::default() }
+        Effects { uses, ..Effects::default() }
     }
 }
 
@@ -191,32 +191,29 @@ impl Program {
         let all = |slots: &[Slot], access: Access| {
             slots.iter().map(move |&slot| (slot, access)).collect::<Vec<(Slot, Access)>>()
         };
-        match step {
-            ProgramStep::Check { .. } => Effects::default(),
+        let effects = match step {
+            ProgramStep::Check { .. } | ProgramStep::Record { .. } | ProgramStep::Wait { .. } => {
+                Effects::default()
+            }
             ProgramStep::Alloc { .. } | ProgramStep::View { .. } => {
                 Effects { memory: step.placed().map(|(slot, _)| slot), ..Effects::default() }
             }
-            ProgramStep::Launch { kernel, args, stream, .. } => {
+            ProgramStep::Launch { kernel, args, .. } => {
                 let accesses = kernels.get(kernel.as_str());
                 let access = |at: usize| {
                     accesses.and_then(|accesses| accesses.get(at)).copied().unwrap_or(Access::Write)
                 };
-                let queue = Queue { device: self.launched_on(args), stream: *stream };
-                let uses = args.iter().enumerate().map(|(at, &slot)| (slot, access(at)));
-                Effects::using(uses, Runs::On(queue))
+                Effects::using(args.iter().enumerate().map(|(at, &slot)| (slot, access(at))))
             }
-            ProgramStep::Copy { from, to, queue } => {
-                Effects::using([(*from, Access::Read), (*to, Access::Write)], Runs::On(*queue))
-            }
-            ProgramStep::Record { queue, .. } | ProgramStep::Wait { queue, .. } => {
-                Effects { runs: Runs::On(*queue), ..Effects::default() }
+            ProgramStep::Copy { from, to, queue: _ } => {
+                Effects::using([(*from, Access::Read), (*to, Access::Write)])
             }
             ProgramStep::Extern { reads, writes, .. } | ProgramStep::Control { reads, writes, .. } => {
                 let uses = [all(reads, Access::Read), all(writes, Access::Write)];
-                Effects::using(uses.into_iter().flatten(), Runs::Host)
+                Effects::using(uses.into_iter().flatten())
             }
             ProgramStep::Size { sym, slot, .. } => {
-                Effects { size: Some(*sym), ..Effects::using([(*slot, Access::Read)], Runs::Host) }
+                Effects { size: Some(*sym), ..Effects::using([(*slot, Access::Read)]) }
             }
             ProgramStep::Call { args, results, .. } => {
                 let written = results.iter().filter_map(CallResult::written);
@@ -226,9 +223,30 @@ impl Program {
                 };
                 args.iter()
                     .for_each(|arg| arg.each_tensor(&mut |view, is_written| add(view.slot, is_written)));
-                Effects::using(uses, Runs::Host)
+                Effects::using(uses)
             }
             ProgramStep::Free { slot } => Effects { frees: Some(*slot), ..Effects::default() },
+        };
+        Effects { runs: self.runs(step), ..effects }
+    }
+
+    /// Who runs a step.
+    pub fn runs(&self, step: &ProgramStep) -> Runs {
+        match step {
+            ProgramStep::Check { .. }
+            | ProgramStep::Alloc { .. }
+            | ProgramStep::View { .. }
+            | ProgramStep::Free { .. } => Runs::Nothing,
+            ProgramStep::Launch { args, stream, .. } => {
+                Runs::On(Queue { device: self.launched_on(args), stream: *stream })
+            }
+            ProgramStep::Copy { queue, .. }
+            | ProgramStep::Record { queue, .. }
+            | ProgramStep::Wait { queue, .. } => Runs::On(*queue),
+            ProgramStep::Extern { .. }
+            | ProgramStep::Control { .. }
+            | ProgramStep::Size { .. }
+            | ProgramStep::Call { .. } => Runs::Host,
         }
     }
 
@@ -244,7 +262,7 @@ impl Program {
 
     /// Where a step is enqueued; none for those that are not.
     pub fn queue(&self, step: &ProgramStep) -> Option<Queue> {
-        match self.touches(step).runs {
+        match self.runs(step) {
             Runs::On(queue) => Some(queue),
             Runs::Nothing | Runs::Host => None,
         }
