@@ -233,11 +233,8 @@ fn found(steps: &str) -> Vec<String> {
                 %2: f32 = add %0, %1 y[p] = %2 }";
     let kernels =
         [copies, adds].map(|text| text::kernel::parse(text).unwrap_or_else(|diags| panic!("{diags:?}")));
-    let diags = verify::program::verify(&program);
-    let launches = verify::program::verify_launches(&program, &kernels);
-    let mut messages: Vec<String> = diags.into_iter().chain(launches).map(|diag| diag.to_string()).collect();
-    messages.dedup();
-    messages
+    let diags = verify::program::verify_with(&program, &kernels);
+    diags.into_iter().map(|diag| diag.to_string()).collect()
 }
 
 #[test]

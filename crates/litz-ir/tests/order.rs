@@ -22,9 +22,7 @@ fn unordered(steps: &str) -> Vec<String> {
     );
     let program = text::program::parse(&program).unwrap_or_else(|diags| panic!("{diags:?}"));
     let kernel = text::kernel::parse(KERNEL).unwrap_or_else(|diags| panic!("{diags:?}"));
-    let diags = verify::program::verify(&program);
-    assert!(diags.is_empty(), "{diags:?}");
-    let diags = verify::program::verify_launches(&program, &[kernel]);
+    let diags = verify::program::verify_with(&program, &[kernel]);
     assert!(diags.iter().all(|diag| diag.slug == "unordered"), "{diags:?}");
     diags.into_iter().map(|diag| diag.message).collect()
 }

@@ -564,7 +564,7 @@ fn launches_fit_their_kernels() {
         text::program::parse(&text.replace("launch @k0(x, wp, h) sizes(s0)", launch)).expect("parses")
     };
     let kernels = [text::kernel::parse(&text("kernel_product")).expect("canonical text parses")];
-    let found = |launch: &str| slugs(&verify::program::verify_launches(&program(launch), &kernels));
+    let found = |launch: &str| slugs(&verify::program::verify_with(&program(launch), &kernels));
     assert_eq!(found("launch @k0(x, wp, h) sizes(s0)"), BTreeSet::new());
     assert_eq!(found("launch @k1(x, wp, h) sizes(s0)"), BTreeSet::from(["unknown-kernel"]));
     assert_eq!(found("launch @k0(x, wp) sizes(s0)"), BTreeSet::from(["launch-args"]));

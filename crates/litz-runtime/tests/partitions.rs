@@ -48,8 +48,7 @@ fn kernels() -> Vec<Kernel> {
 
 fn program(text: &str) -> Program {
     let program = litz_ir::text::program::parse(text).unwrap_or_else(|diags| panic!("{diags:?}"));
-    let mut diags = litz_ir::verify::program::verify(&program);
-    diags.extend(litz_ir::verify::program::verify_launches(&program, &kernels()));
+    let diags = litz_ir::verify::program::verify_with(&program, &kernels());
     assert!(diags.is_empty(), "{diags:?}");
     program
 }

@@ -153,7 +153,7 @@ fn a_buffer_that_crosses_streams_is_waited_for_and_its_memory_is_its_own() {
 fn a_program_without_a_wait_between_streams_is_refused() {
     let mut crossing = realized(&STREAMS.replace("CROSS", "a"));
     crossing.program.steps.retain(|step| !matches!(step, ProgramStep::Wait { .. }));
-    let diags = litz_ir::verify::program::verify_launches(&crossing.program, &crossing.kernels);
+    let diags = litz_ir::verify::program::verify_with(&crossing.program, &crossing.kernels);
     assert_eq!(diags.iter().map(|diag| diag.slug).collect::<Vec<_>>(), ["unordered"]);
 }
 

@@ -156,9 +156,7 @@ pub fn realize(
     check_kernels(level(0, 1 + backend.passes().len()), "kernel", &realized.kernels, run)?;
     kernel_passes(&mut realized.kernels, backend, run)?;
     run.check(Verify::Stages, "program", &realized.program, |program| {
-        let mut diags = verify::program::verify(program);
-        diags.extend(verify::program::verify_launches(program, &realized.kernels));
-        diags
+        verify::program::verify_with(program, &realized.kernels)
     })?;
     Ok(realized)
 }

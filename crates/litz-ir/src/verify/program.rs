@@ -27,6 +27,17 @@ use crate::verify::Report;
 /// `view-overflow`, `shared-memory`, `written-argument`, `type-mismatch`, `update-target`, `duplicate-update`, `device`,
 /// `undefined-size`, `redefined-size`, `unknown-function`, `function-type`, `queue`, `event`, `use-before-write`.
 pub fn verify(program: &Program) -> Diags {
+    verify_as(program, None)
+}
+
+/// What is wrong with a program that launches these kernels.
+///
+/// Slugs: those of [`verify()`], `unknown-kernel`, `launch-args`, `launch-sizes`, `unordered`.
+pub fn verify_with(program: &Program, kernels: &[Kernel]) -> Diags {
+    verify_as(program, Some(kernels))
+}
+
+fn verify_as(program: &Program, kernels: Option<&[Kernel]>) -> Diags {
     let memory = vec![Memory::None; program.slots.len()];
     let held = vec![None; program.slots.len()];
     let mut verifier = Verifier {
@@ -40,18 +51,23 @@ pub fn verify(program: &Program) -> Diags {
     };
     verifier.run();
     let mut report = verifier.report;
-    // What launches read is compared when their kernels are known.
-    contents::read_before_written(&mut report, program, &KernelAccesses::new());
+    let accesses = kernels.map(accesses_of).unwrap_or_default();
+    let before = report.diags.len();
+    if let Some(kernels) = kernels {
+        launches(&mut report, program, kernels);
+        order(&mut report, program, &accesses);
+    }
+    // What a launch that does not fit would write is not known. Where kernels are not, launches read nothing.
+    if report.diags.len() == before {
+        contents::read_before_written(&mut report, program, &accesses);
+    }
     let mut diags = report.diags;
-    diags.extend(program.functions.iter().flat_map(verify));
+    diags.extend(program.functions.iter().flat_map(|function| verify_as(function, kernels)));
     diags
 }
 
-/// What is wrong with a program's launches of `kernels`.
-///
-/// Slugs: `unknown-kernel`, `launch-args`, `launch-sizes`, `type-mismatch`, `device`, `unordered`, `use-before-write`.
-pub fn verify_launches(program: &Program, kernels: &[Kernel]) -> Diags {
-    let mut report = Report::new(&program.facts);
+/// Launches are of kernels that there are, and fit them.
+fn launches(report: &mut Report, program: &Program, kernels: &[Kernel]) {
     for step in program.load.iter().chain(&program.steps) {
         let ProgramStep::Launch { kernel, args, sizes, .. } = step else { continue };
         let place = format!("launch of @{kernel}");
@@ -72,14 +88,6 @@ pub fn verify_launches(program: &Program, kernels: &[Kernel]) -> Diags {
             report.check(!is_elsewhere || param.space == MemorySpace::Number, "device", message);
         }
     }
-    let accesses = accesses_of(kernels);
-    order(&mut report, program, &accesses);
-    // What a launch that does not fit would write is not known.
-    if report.diags.is_empty() {
-        contents::read_before_written(&mut report, program, &accesses);
-    }
-    report.diags.extend(program.functions.iter().flat_map(|function| verify_launches(function, kernels)));
-    report.diags
 }
 
 /// What queues do with one memory is in an order that events, or the host, give it.

@@ -139,8 +139,7 @@ pub fn realize(loops: &Loops, schedule: &litz_ir::schedule::Schedule) -> Option<
                     expect_sound(pass.name, &verify::kernel::verify(kernel));
                 }
             }
-            expect_sound("program", &verify::program::verify(&realized.program));
-            expect_sound("launches", &verify::program::verify_launches(&realized.program, &realized.kernels));
+            expect_sound("program", &verify::program::verify_with(&realized.program, &realized.kernels));
             Some(realized)
         }
         Err(diags) => {

@@ -200,8 +200,7 @@ pub fn realized(loops: &Loops, schedule: &Schedule) -> Result<Realized, String> 
     for kernel in &realized.kernels {
         sound(kernel, verify::kernel::verify(kernel))?;
     }
-    sound(&realized.program, verify::program::verify(&realized.program))?;
-    sound(&realized.program, verify::program::verify_launches(&realized.program, &realized.kernels))?;
+    sound(&realized.program, verify::program::verify_with(&realized.program, &realized.kernels))?;
     Ok(realized)
 }
 
