@@ -15,7 +15,6 @@ use std::sync::Arc;
 
 use litz_ir::kernel::Kernel;
 
-use crate::arena::OutOfMemory;
 use crate::device::{Device, DeviceMemory, KernelId, Stream};
 use crate::error::RunError;
 pub use driver::{CudaError, Facts, Gpu};
@@ -66,8 +65,8 @@ impl Device for CudaDevice {
 }
 
 impl DeviceMemory for Memory {
-    fn allocate(&self, bytes: usize) -> Result<*mut u8, OutOfMemory> {
-        Memory::allocate(self, bytes)
+    fn allocate(&self, bytes: usize) -> Result<*mut u8, RunError> {
+        Ok(Memory::allocate(self, bytes)?)
     }
 
     unsafe fn free(&self, start: *mut u8) {

@@ -14,7 +14,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::arena::OutOfMemory;
 use crate::error::RunError;
 pub use at_once::{AtOnce, RunsAtOnce};
 pub use buffer::Buffer;
@@ -132,8 +131,8 @@ pub trait DeviceMemory: Send + Sync {
     /// Takes `bytes` of it, at an address that is a multiple of 64. `bytes` is not 0.
     ///
     /// # Errors
-    /// When there is no room.
-    fn allocate(&self, bytes: usize) -> Result<*mut u8, OutOfMemory>;
+    /// When there is no room, or the device fails.
+    fn allocate(&self, bytes: usize) -> Result<*mut u8, RunError>;
 
     /// Gives back what begins there.
     ///

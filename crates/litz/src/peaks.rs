@@ -250,7 +250,7 @@ fn load(
 }
 
 fn buffer(device: &dyn device::Device, bytes: usize) -> Result<Buffer, Error> {
-    Buffer::new(device, bytes).map_err(|error| Error::Run(error.into()))
+    Ok(Buffer::new(device, bytes)?)
 }
 
 /// Lanes of the vectors that the kernels have.

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use cudarc::driver::sys;
 
 use super::driver::{CudaError, Gpu, check};
-use crate::arena::OutOfMemory;
 
 /// The memory of a GPU.
 pub(super) struct Memory {
@@ -18,15 +17,9 @@ impl Memory {
         Memory { gpu }
     }
 
-    pub(super) fn allocate(&self, bytes: usize) -> Result<*mut u8, OutOfMemory> {
-        let mut start = 0;
-        // SAFETY: the address lives longer than the call.
-        let result = self
-            .gpu
-            .enter()
-            .and_then(|_entered| check("cuMemAlloc", unsafe { sys::cuMemAlloc_v2(&raw mut start, bytes) }));
-        result.map_err(|_| OutOfMemory::of(bytes))?;
-        Ok(ptr::with_exposed_provenance_mut(start as usize))
+    pub(super) fn allocate(&self, bytes: usize) -> Result<*mut u8, CudaError> {
+        let _entered = self.gpu.enter()?;
+        Ok(ptr::with_exposed_provenance_mut(allocated(bytes)? as usize))
     }
 
     /// # Safety
@@ -37,6 +30,15 @@ impl Memory {
         // SAFETY: by the contract.
         let _ = unsafe { sys::cuMemFree_v2(start.addr() as u64) };
     }
+}
+
+/// The address of so many bytes of the GPU that is current.
+fn allocated(bytes: usize) -> Result<u64, CudaError> {
+    let mut start = 0;
+    // SAFETY: the address lives longer than the call.
+    let result = check("cuMemAlloc", unsafe { sys::cuMemAlloc_v2(&raw mut start, bytes) });
+    let sized = |error: CudaError| CudaError { out_of_memory: error.out_of_memory.and(Some(bytes)), ..error };
+    result.map(|()| start).map_err(sized)
 }
 
 /// Memory of a GPU that is given back when nobody has it any more.
@@ -50,14 +52,9 @@ impl Piece {
     /// So many bytes, which are zero.
     pub(super) fn zeroed(gpu: &Arc<Gpu>, bytes: usize) -> Result<Piece, CudaError> {
         let _entered = gpu.enter()?;
-        let mut start = 0;
-        // SAFETY: the address lives longer than the call, and what is set was allocated.
+        let start = allocated(bytes)?;
+        // SAFETY: what is set was allocated.
         unsafe {
-            let allocated = check("cuMemAlloc", sys::cuMemAlloc_v2(&raw mut start, bytes));
-            allocated.map_err(|error| CudaError {
-                out_of_memory: error.out_of_memory.and(Some(bytes)),
-                ..error
-            })?;
             check("cuMemsetD8", sys::cuMemsetD8_v2(start, 0, bytes))?;
             // The streams of launches do not wait for the one that sets it.
             check("cuCtxSynchronize", sys::cuCtxSynchronize())?;

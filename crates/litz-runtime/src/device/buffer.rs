@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::{Device, DeviceMemory};
-use crate::arena::{AlignedBuf, GuardPages, OutOfMemory};
+use crate::arena::{AlignedBuf, GuardPages};
+use crate::error::RunError;
 
 /// Memory for launches of a device, at an address that is a multiple of [`crate::arena::ALIGNMENT`]; undefined at first.
 /// Whoever drops it has waited for what uses it.
@@ -23,8 +24,8 @@ impl Buffer {
     /// Memory for a device.
     ///
     /// # Errors
-    /// When there is no room.
-    pub fn new(device: &dyn Device, bytes: usize) -> Result<Buffer, OutOfMemory> {
+    /// When there is no room, or the device fails.
+    pub fn new(device: &dyn Device, bytes: usize) -> Result<Buffer, RunError> {
         Buffer::with_pages(device, bytes, GuardPages::Off)
     }
 
@@ -33,19 +34,19 @@ impl Buffer {
         device: &dyn Device,
         bytes: usize,
         pages: GuardPages,
-    ) -> Result<Buffer, OutOfMemory> {
+    ) -> Result<Buffer, RunError> {
         match device.memory() {
             Some(memory) if bytes > 0 => {
                 let start = memory.allocate(bytes)?;
                 Ok(Buffer(Owner::Device { memory, start, bytes }))
             }
             Some(_) => Ok(Buffer::default()),
-            None => AlignedBuf::guarded(bytes, pages).map(|buffer| Buffer(Owner::Host(buffer))),
+            None => Ok(Buffer(Owner::Host(AlignedBuf::guarded(bytes, pages)?))),
         }
     }
 
     /// Makes it at least this large; its contents are lost when it grows.
-    pub(crate) fn grow(&mut self, device: &dyn Device, bytes: usize) -> Result<(), OutOfMemory> {
+    pub(crate) fn grow(&mut self, device: &dyn Device, bytes: usize) -> Result<(), RunError> {
         if self.len() < bytes {
             *self = Buffer::default();
             *self = Buffer::new(device, bytes)?;

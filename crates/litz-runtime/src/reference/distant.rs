@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use litz_ir::kernel::Kernel;
 
 use super::{Kernels, ReferenceDevice, lock};
-use crate::arena::{AlignedBuf, OutOfMemory};
+use crate::arena::AlignedBuf;
 use crate::device::{
     AddressSpace, Copy, Device, DeviceMemory, Event, KernelId, Launch, Recording, RunsAtOnce, Stream,
 };
@@ -88,7 +88,7 @@ struct Memory {
 const MARK: usize = 1 << (usize::BITS - 1);
 
 impl DeviceMemory for Memory {
-    fn allocate(&self, bytes: usize) -> Result<*mut u8, OutOfMemory> {
+    fn allocate(&self, bytes: usize) -> Result<*mut u8, RunError> {
         let mut block = AlignedBuf::new(bytes)?;
         block.as_mut_slice().fill(0xff);
         let start = block.as_mut_ptr().map_addr(|address| address | MARK);

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::arena::{GuardedPieces, OutOfMemory};
+use crate::arena::GuardedPieces;
 use crate::device::{Buffer, Device};
+use crate::error::RunError;
 
 /// Memory for intermediate results, of a program and then of the functions that it calls: those of which one runs at a time have
 /// the same.
@@ -20,7 +21,7 @@ impl Arenas {
         devices: &[Arc<dyn Device>],
         bytes: &[usize],
         used: usize,
-    ) -> Result<(), OutOfMemory> {
+    ) -> Result<(), RunError> {
         self.own.resize_with(bytes.len().max(self.own.len()), Buffer::default);
         for (at, (arena, &bytes)) in self.own.iter_mut().zip(bytes).enumerate().skip(used) {
             let device = &*devices[at % devices.len()];
