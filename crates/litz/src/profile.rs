@@ -33,7 +33,7 @@ pub struct Recorded {
     pub kernels: BTreeMap<(usize, Vec<i64>), Launches>,
     /// By the number of the launch in the program: see [`Launch::number`].
     pub launches: BTreeMap<usize, Launches>,
-    /// The latest launches one by one, in the order in which they ended.
+    /// The latest launches one by one, in the order in which they began.
     pub spans: Vec<Span>,
 }
 
@@ -42,7 +42,7 @@ pub struct Recorded {
 pub struct Span {
     /// Its number in the program.
     pub launch: usize,
-    /// When it began, counted from the first launch of its stream.
+    /// When it began, counted from the first launch that was recorded.
     pub start: Duration,
     /// How long it took.
     pub time: Duration,
@@ -58,13 +58,15 @@ pub struct Profile {
 }
 
 #[derive(Default)]
-struct Times(Mutex<Recorded>);
+struct Times {
+    recorded: Mutex<Recorded>,
+    /// Before the first launch of all streams since recording started.
+    first: Mutex<Option<Arc<dyn Event>>>,
+}
 
-impl Times {
-    /// An addition that panicked half way has lost one launch at most.
-    fn lock(&self) -> MutexGuard<'_, Recorded> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// An addition that panicked half way has lost one launch at most.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Profile {
@@ -75,7 +77,11 @@ impl Profile {
 
     /// Takes what was recorded; recording starts over.
     pub fn take(&self) -> Recorded {
-        std::mem::take(&mut self.times.lock())
+        lock(&self.times.first).take();
+        let mut recorded = std::mem::take(&mut *lock(&self.times.recorded));
+        // Each stream adds its own when somebody has waited for it.
+        recorded.spans.sort_by_key(|span| span.start);
+        recorded
     }
 }
 
@@ -94,7 +100,7 @@ impl device::Device for Profile {
 
     fn stream(&self) -> Result<Box<dyn Stream>, RunError> {
         let (inner, times) = (self.inner.stream()?, Arc::clone(&self.times));
-        Ok(Box::new(Watched { inner, times, first: None, pending: Vec::new() }))
+        Ok(Box::new(Watched { inner, times, pending: Vec::new() }))
     }
 }
 
@@ -109,8 +115,6 @@ struct Pending {
 struct Watched {
     inner: Box<dyn Stream>,
     times: Arc<Times>,
-    /// Before the first launch.
-    first: Option<Arc<dyn Event>>,
     pending: Vec<Pending>,
 }
 
@@ -121,7 +125,7 @@ impl Stream for Watched {
         unsafe { self.inner.launch(launch) };
         // A launch without events goes uncounted.
         if let (Ok(before), Ok(after)) = (before, self.inner.record()) {
-            self.first.get_or_insert_with(|| Arc::clone(&before));
+            lock(&self.times.first).get_or_insert_with(|| Arc::clone(&before));
             let (kernel, sizes, around) = (launch.kernel.0, launch.sizes.to_vec(), [before, after]);
             self.pending.push(Pending { kernel, launch: launch.number, sizes, around });
         }
@@ -142,12 +146,13 @@ impl Stream for Watched {
 
     fn wait(&mut self) -> Result<(), RunError> {
         let result = self.inner.wait();
-        let mut recorded = self.times.lock();
+        let first = lock(&self.times.first).clone();
+        let mut recorded = lock(&self.times.recorded);
         for Pending { kernel, launch, sizes, around: [before, after] } in self.pending.drain(..) {
             let Some(time) = after.since(&*before) else { continue };
             recorded.kernels.entry((kernel, sizes)).or_default().add(time);
             recorded.launches.entry(launch).or_default().add(time);
-            if let Some(start) = self.first.as_ref().and_then(|first| before.since(&**first))
+            if let Some(start) = first.as_ref().and_then(|first| before.since(&**first))
                 && recorded.spans.len() < MOST_SPANS
             {
                 recorded.spans.push(Span { launch, start, time });

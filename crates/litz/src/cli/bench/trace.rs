@@ -18,8 +18,9 @@ pub(super) fn trace(compiled: &Compiled, spans: &[Span]) -> Value {
             "args": about(span.launch, launch),
         }))
     };
-    let name = json!({ "name": "process_name", "ph": "M", "pid": 1, "args": { "name": "litz" } });
-    let events: Vec<Value> = std::iter::once(name).chain(spans.iter().filter_map(event)).collect();
+    let named = |what: &str, name: &str| json!({ "name": what, "ph": "M", "pid": 1, "tid": 1, "args": { "name": name } });
+    let names = [named("process_name", "litz"), named("thread_name", "launches")];
+    let events: Vec<Value> = names.into_iter().chain(spans.iter().filter_map(event)).collect();
     json!({ "traceEvents": events, "displayTimeUnit": "ms" })
 }
 
