@@ -12,6 +12,7 @@ mod c_library;
 mod command;
 mod corpus;
 mod demo;
+mod faults;
 mod fuzz;
 mod gate;
 mod gpu_bundle;
@@ -69,6 +70,8 @@ enum Task {
     BenchModels(bench::Args),
     /// Time single kernels against PyTorch and ONNX Runtime
     BenchKernels(bench::Args),
+    /// Put faults into the compiler and see whether `litz minify` and `litz bisect` find them
+    Faults(faults::Args),
     /// Look for inputs that break a promise
     Fuzz(fuzz::Args),
     /// Time two builds of Litz against each other
@@ -114,6 +117,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Random(args) => return random::run(&args),
         Task::BenchModels(args) => bench_models::run(&args)?,
         Task::BenchKernels(args) => bench_kernels::run(&args)?,
+        Task::Faults(args) => return faults::run(&args),
         Task::Fuzz(args) => return fuzz::run(&args),
         Task::Pair(args) => return pair::run(&args),
         Task::Wheel => drop(wheel::build()?),
