@@ -199,6 +199,46 @@ def test_hostile_names_are_drawn_as_names(tmp_path):
     assert not [one for one in page.all if one["tag"] == "img" or "onerror" in one["attributes"]]
 
 
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(16, 32), nn.Linear(32, 16)
+
+    def forward(self, x):
+        return x + self.down(nn.functional.gelu(self.up(x)))
+
+
+class Blocks(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([Block() for _ in range(3)])
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+@needs_browser
+def test_a_module_is_found_by_its_path_and_shown(tmp_path):
+    path = tmp_path / "report.html"
+    litz.compile(Blocks(), (randn(4, 16),), options={"threads": 2}).report(path, calls=1)
+    (data,) = data_of(path)["models"]
+    for word, modules in {"layers.1.up": {"layers.1.up"}, "LAYERS.2": {"layers.2", "layers.2.up", "layers.2.down"}}.items():
+        of_modules = {f"%{node['name']}": node["module"] for node in data["nodes"] if node["module"] in modules}
+        assert set(of_modules.values()) == modules
+        page = drawn(path, f"#find={word}")
+        rows = {one["attributes"]["data-name"]: one["text"] for one in page.having("data-kind", "nodes")}
+        assert set(rows) == set(of_modules)
+        assert all(f" in {of_modules[name]}" in text for name, text in rows.items())
+        # What they became is beside them.
+        assert 0 < len(page.having("data-kind", "steps")) < len(data["steps"])
+    (name,) = [node["name"] for node in data["nodes"] if node["module"] == "layers.1.up"]
+    chosen = drawn(path, f"#nodes={name}").text_of("chosen")
+    assert "modulelayers.1.up" in chosen
+    assert not drawn(path, "#find=layers.7").having("data-kind", "nodes")
+
+
 @needs_browser
 def test_a_large_model_is_drawn_a_part_at_a_time(tmp_path):
     def chain(x):

@@ -74,9 +74,10 @@ function start() {
     el("nav", {}, data.models.length > 1 && choose, Object.entries(sections).map(([id, name]) => el("a", { href: `#${id}` }, name))), place]);
   if (!data.models.length) return;
   show(0);
-  // #kernels=k3 chooses, #text=loops shows a text.
+  // #kernels=k3 chooses, #text=loops shows a text, #find=layers.3.mlp looks for a word in the map.
   const [kind, name] = decodeURIComponent(location.hash.slice(1)).split("=");
   if (kind === "text" && DEFINITION[name]) app.showText(name, 0);
+  else if (kind === "find" && name) app.find(name);
   else if (KINDS.includes(kind)) {
     const at = app.model[kind].findIndex((item) => (kind === "sources" ? item : item.name) === name);
     if (at >= 0) app.choose({ kind, at });

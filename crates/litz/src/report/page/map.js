@@ -17,14 +17,14 @@ function drawMap(app) {
   };
   const map = el("div", { class: "map", id: "map-rows" });
   const slider = el("input", { type: "range", min: 0, max: 1000, value: 0, "aria-label": "position", on: { input: draw } });
-  const find = el("input", { type: "search", placeholder: "find a line, an operator, a kernel", on: { input: draw } });
+  const find = el("input", { type: "search", placeholder: "find a line, an operator, a module, a kernel", on: { input: draw } });
   const clear = el("button", { on: { click: () => app.choose(null) } }, "show all");
   const shown = el("span", { class: "empty" });
 
   function text(kind, at) {
     const item = model[kind][at];
     if (kind === "sources") return item;
-    if (kind === "nodes") return `${item.op} %${item.name} ${item.type}`;
+    if (kind === "nodes") return `${item.op} %${item.name} ${item.type} ${item.module ?? ""}`;
     return `${model.label({ kind, at })} ${model.operators(item.statements).join(" ")}`;
   }
 
@@ -54,7 +54,7 @@ function drawMap(app) {
     const share = model.total > 0 && time !== null ? time / model.total : 0;
     const [main, rest] =
       kind === "sources" ? [item, model.nodesOfSource[at].length ? "" : "nothing is left of it"]
-      : kind === "nodes" ? [item.op.replace(/^aten\./, ""), `%${item.name}: ${item.type}`]
+      : kind === "nodes" ? [item.op.replace(/^aten\./, ""), `%${item.name}: ${item.type}${item.module ? ` in ${item.module}` : ""}`]
       : [model.label({ kind, at }), model.operators(item.statements).join(", ")];
     const is = app.chosen && app.chosen.kind === kind && app.chosen.at === at;
     return el("button", {
@@ -102,6 +102,10 @@ function drawMap(app) {
     return drawing;
   }
 
+  app.find = (word) => {
+    find.value = word;
+    draw();
+  };
   app.onChoice(draw);
   let width = 0;
   new ResizeObserver(() => {
