@@ -17,6 +17,8 @@ struct Target {
     least: f64,
     /// What its bytes are.
     bytes: Bytes,
+    /// Whether the address sanitizer watches it: where it runs native code, and frees what C is given.
+    is_sanitized: bool,
 }
 
 /// What the bytes of an input are, which decides what the fuzzer can learn from them.
@@ -28,23 +30,30 @@ enum Bytes {
     Choices,
 }
 
-impl Bytes {
-    /// Where targets are built: one folder for each way of building them, so that none undoes another's work.
-    fn folder(self) -> PathBuf {
-        root().join(match self {
-            Bytes::Read => "fuzz/target",
-            Bytes::Choices => "fuzz/target/choices",
+impl Target {
+    const fn new(name: &'static str, least: f64, bytes: Bytes) -> Target {
+        Target { name, least, bytes, is_sanitized: false }
+    }
+
+    /// Where it is built: one folder for each way of building targets, so that none undoes another's work.
+    fn folder(&self) -> PathBuf {
+        root().join(match (self.is_sanitized, self.bytes) {
+            (false, Bytes::Read) => "fuzz/target",
+            (false, Bytes::Choices) => "fuzz/target/choices",
+            (true, Bytes::Read | Bytes::Choices) => "fuzz/target/sanitized",
         })
     }
 }
 
-const TARGETS: [Target; 6] = [
-    Target { name: "archive", least: 500.0, bytes: Bytes::Read },
-    Target { name: "program", least: 500.0, bytes: Bytes::Read },
-    Target { name: "simplify", least: 500.0, bytes: Bytes::Read },
-    Target { name: "text", least: 20.0, bytes: Bytes::Read },
-    Target { name: "run", least: 20.0, bytes: Bytes::Read },
-    Target { name: "models", least: 20.0, bytes: Bytes::Choices },
+const TARGETS: [Target; 8] = [
+    Target::new("archive", 500.0, Bytes::Read),
+    Target::new("program", 500.0, Bytes::Read),
+    Target::new("simplify", 500.0, Bytes::Read),
+    Target::new("saved", 200.0, Bytes::Read),
+    Target::new("text", 20.0, Bytes::Read),
+    Target::new("run", 20.0, Bytes::Read),
+    Target::new("models", 20.0, Bytes::Choices),
+    Target { is_sanitized: true, ..Target::new("c_library", 20.0, Bytes::Choices) },
 ];
 
 /// Seconds after which one input counts as a hang.
@@ -143,17 +152,18 @@ fn run_all(wanted: &[&'static Target], args: &Args) -> anyhow::Result<Vec<Outcom
     Ok(done.into_iter().map(|(_, outcome)| outcome).collect())
 }
 
-/// Builds one target with coverage and assertions. No sanitizer: nothing below the runtime is unsafe, and native code
-/// does not run here.
+/// Builds one target with coverage and assertions, and without a sanitizer where native code does not run: nothing else below the runtime is
+/// unsafe.
 fn build(target: &Target) -> anyhow::Result<()> {
     let mut build = cargo();
+    let sanitizer = if target.is_sanitized { "address" } else { "none" };
     // The flags that libFuzzer needs are those of a nightly compiler.
-    build.args(["fuzz", "build", "--sanitizer", "none", target.name]).env("RUSTC_BOOTSTRAP", "1");
+    build.args(["fuzz", "build", "--sanitizer", sanitizer, target.name]).env("RUSTC_BOOTSTRAP", "1");
     if target.bytes == Bytes::Choices {
         // A third of the time went into comparisons of which none was with a byte of the input.
-        build.args(["--no-trace-compares", "--target-dir"]).arg(target.bytes.folder());
+        build.arg("--no-trace-compares");
     }
-    run_command(&mut build)
+    run_command(build.arg("--target-dir").arg(target.folder()))
 }
 
 fn write_seeds(name: &str) -> anyhow::Result<()> {
@@ -166,7 +176,7 @@ fn corpus(name: &str) -> PathBuf {
 }
 
 fn fuzz(target: &'static Target, seconds: u64) -> anyhow::Result<Outcome> {
-    let &Target { name, least, bytes } = target;
+    let &Target { name, least, bytes, is_sanitized: _ } = target;
     let artifacts = root().join("fuzz/artifacts").join(name);
     fs::create_dir_all(&artifacts)?;
     let before = files(&artifacts)?;
@@ -208,5 +218,5 @@ fn binary(target: &Target) -> anyhow::Result<PathBuf> {
     let Some(host) = version.lines().find_map(|line| line.strip_prefix("host: ")) else {
         bail!("`rustc -vV` does not name its host");
     };
-    Ok(target.bytes.folder().join(host).join("release").join(target.name))
+    Ok(target.folder().join(host).join("release").join(target.name))
 }

@@ -6,9 +6,6 @@ mod folder;
 #[path = "c/header.rs"]
 mod header;
 #[cfg(feature = "compiler")]
-#[path = "c/nonsense.rs"]
-mod nonsense;
-#[cfg(feature = "compiler")]
 #[path = "c/programs.rs"]
 mod programs;
 

@@ -4,9 +4,11 @@
 //! on a finding and returns otherwise.
 
 mod archive;
+mod c_library;
 mod check;
 mod models;
 mod run;
+mod saved;
 mod seeds;
 mod simplify;
 mod text;
@@ -28,17 +30,23 @@ pub enum FuzzTarget {
     Models,
     /// Random expressions under random facts: simplification, bounds and proofs agree with arithmetic.
     Simplify,
+    /// Any bytes as a saved program: texts, or an error with a message.
+    Saved,
+    /// Bytes that decide which functions of the library for C are called, and with what: each says how it ended.
+    CLibrary,
 }
 
 impl FuzzTarget {
     /// Every target.
-    pub const ALL: [FuzzTarget; 6] = [
+    pub const ALL: [FuzzTarget; 8] = [
         FuzzTarget::Archive,
         FuzzTarget::Program,
         FuzzTarget::Text,
         FuzzTarget::Run,
         FuzzTarget::Models,
         FuzzTarget::Simplify,
+        FuzzTarget::Saved,
+        FuzzTarget::CLibrary,
     ];
 
     /// The name of its binary and of its folders.
@@ -50,6 +58,8 @@ impl FuzzTarget {
             FuzzTarget::Run => "run",
             FuzzTarget::Models => "models",
             FuzzTarget::Simplify => "simplify",
+            FuzzTarget::Saved => "saved",
+            FuzzTarget::CLibrary => "c_library",
         }
     }
 
@@ -70,6 +80,8 @@ impl FuzzTarget {
             FuzzTarget::Run => run::any_program(bytes),
             FuzzTarget::Models => models::any_model(bytes),
             FuzzTarget::Simplify => simplify::any_expression(bytes),
+            FuzzTarget::Saved => saved::any_bytes(bytes),
+            FuzzTarget::CLibrary => c_library::any_calls(bytes),
         }
     }
 }

@@ -29,4 +29,6 @@ targets! {
     run => Run,
     models => Models,
     simplify => Simplify,
+    saved => Saved,
+    c_library => CLibrary,
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::archive;
-use crate::fuzz::FuzzTarget;
+use crate::fuzz::{FuzzTarget, saved};
 
 /// Bytes that models and expressions begin with.
 const RANDOM_SEEDS: u64 = 16;
@@ -30,7 +30,8 @@ pub fn seeds(target: FuzzTarget) -> Vec<(String, Vec<u8>)> {
             );
             all
         }
-        FuzzTarget::Models | FuzzTarget::Simplify => {
+        FuzzTarget::Saved => saved::programs().to_vec(),
+        FuzzTarget::Models | FuzzTarget::Simplify | FuzzTarget::CLibrary => {
             let bytes = |seed| crate::choices::bytes(seed, 256);
             (0..RANDOM_SEEDS).map(|seed| (format!("random-{seed}"), bytes(seed))).collect()
         }
