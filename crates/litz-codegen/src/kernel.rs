@@ -73,7 +73,7 @@ pub fn build(loops: &Loops, names: &Names<'_>, plan: &KernelPlan, target: &Targe
     b.kernel.body = body;
     b.kernel.facts = loops.facts.clone();
     passes::run(&mut b.kernel, passes::realization(target), target)?;
-    b.finish_facts();
+    declare_sizes(&mut b.kernel, &loops.facts);
     Ok(Built { kernel: b.kernel, params: b.params })
 }
 
@@ -242,26 +242,26 @@ impl<'a> Builder<'a> {
     fn value(&mut self, ty: Dtype) -> Val {
         self.kernel.vals.push(ty)
     }
+}
 
-    /// Keeps the ranges and divisors of the size symbols the kernel mentions, in name order.
-    fn finish_facts(&mut self) {
-        let mut sizes = Vec::new();
-        each_expr(&self.kernel, &mut |e| {
-            e.visit_syms(&mut |s| {
-                if self.loops.facts.is_symbol_declared(s) {
-                    sizes.push(s);
-                }
-            });
+/// Keeps of `facts` the ranges and divisors of the size symbols the kernel mentions, in name order.
+pub(crate) fn declare_sizes(kernel: &mut Kernel, facts: &Facts) {
+    let mut sizes = Vec::new();
+    each_expr(kernel, &mut |e| {
+        e.visit_syms(&mut |s| {
+            if facts.is_symbol_declared(s) {
+                sizes.push(s);
+            }
         });
-        sizes.sort_unstable();
-        sizes.dedup();
-        self.kernel.facts = Facts::new();
-        for &s in &sizes {
-            self.kernel.facts.declare(s, self.loops.facts.range_of(s), self.loops.facts.hint(Expr::sym(s)));
-            self.kernel.facts.declare_divisor(s, self.loops.facts.divisor_of(s));
-        }
-        self.kernel.sizes = sizes;
+    });
+    sizes.sort_unstable();
+    sizes.dedup();
+    kernel.facts = Facts::new();
+    for &s in &sizes {
+        kernel.facts.declare(s, facts.range_of(s), facts.hint(Expr::sym(s)));
+        kernel.facts.declare_divisor(s, facts.divisor_of(s));
     }
+    kernel.sizes = sizes;
 }
 
 /// The value a leaf binds `axis` to.

@@ -12,12 +12,13 @@ mod kernel;
 pub mod passes;
 mod program;
 mod queues;
+mod routine;
 
 use litz_analysis::copies::with_copies;
 use litz_analysis::results::with_results;
 use litz_ir::kernel::Kernel;
 use litz_ir::loops::{Buf, Loops, Nest, Stmt};
-use litz_ir::program::Program;
+use litz_ir::program::{Program, ProgramStep};
 use litz_ir::schedule::{Reuse, Schedule, ScheduleStep};
 use litz_ir::{Diag, Diags};
 use std::collections::{HashMap, HashSet};
@@ -31,8 +32,34 @@ pub struct Realized {
     pub kernels: Vec<Kernel>,
     /// The wrapper.
     pub program: Program,
-    /// For each kernel, how many of the schedule's kernels it serves.
+    /// For each kernel, how many of the schedule's kernels, and of those of its routines, it serves.
     pub shared: Vec<usize>,
+}
+
+impl Realized {
+    /// Whether a kernel is one of a routine: it realizes no nest of the schedule's.
+    pub fn is_of_routine(&self, name: &str) -> bool {
+        self.kernels.iter().any(|kernel| kernel.name == name && kernel.from.is_empty())
+    }
+
+    /// The kernels that a call launches, one for each step of the schedule that is a kernel, in order.
+    pub fn launched(&self) -> impl Iterator<Item = &str> {
+        let launched = self.program.steps.iter().filter_map(|step| match step {
+            ProgramStep::Launch { kernel, .. } => Some(kernel.as_str()),
+            ProgramStep::Check { .. }
+            | ProgramStep::Alloc { .. }
+            | ProgramStep::View { .. }
+            | ProgramStep::Copy { .. }
+            | ProgramStep::Record { .. }
+            | ProgramStep::Wait { .. }
+            | ProgramStep::Extern { .. }
+            | ProgramStep::Size { .. }
+            | ProgramStep::Control { .. }
+            | ProgramStep::Call { .. }
+            | ProgramStep::Free { .. } => None,
+        });
+        launched.filter(|kernel| !self.is_of_routine(kernel))
+    }
 }
 
 /// Applies `schedule` to `loops`.
@@ -56,9 +83,12 @@ pub fn realize(loops: &Loops, schedule: &Schedule) -> Result<Realized, Diags> {
     if !errors.is_empty() {
         return Err(errors);
     }
-    let (mut kernels, serving, mut shared) = dedupe::dedupe(built.iter().map(|b| b.kernel.clone()).collect());
+    let routines = routine::Routines::of(loops, &names, schedule)?;
+    let all = built.iter().map(|built| &built.kernel).chain(routines.kernels());
+    let (mut kernels, mut serving, mut shared) = dedupe::dedupe(all.cloned().collect());
     kernels.iter_mut().for_each(|kernel| passes::checked::check(kernel, &loops.facts));
-    let mut program = program::build(loops, &names, schedule, &built, &serving)?;
+    let of_routines = serving.split_off(built.len());
+    let mut program = program::build(loops, &names, schedule, (&built, &serving), (&routines, &of_routines))?;
     for (function, schedule) in loops.functions.iter().zip(&schedule.functions) {
         let mut inner = realize(function, schedule)?;
         apart(&mut inner, &kernels);
@@ -85,7 +115,7 @@ fn apart(inner: &mut Realized, others: &[Kernel]) {
 
 fn rename(program: &mut Program, renamed: &HashMap<String, String>) {
     for step in program.load.iter_mut().chain(&mut program.steps) {
-        if let litz_ir::program::ProgramStep::Launch { kernel, .. } = step
+        if let ProgramStep::Launch { kernel, .. } = step
             && let Some(name) = renamed.get(kernel)
         {
             kernel.clone_from(name);

@@ -3,9 +3,10 @@
 use crate::Names;
 use crate::kernel::Built;
 use crate::queues::wait_for_each_other;
+use crate::routine::{Arg, Launches, Routines};
 use litz_ir::call::CallArg;
 use litz_ir::graph::{Device, TensorType};
-use litz_ir::loops::{self, Buf, BufKind, Callee, ControlCall, HostCall, Loops, Routine, Stmt};
+use litz_ir::loops::{self, Buf, BufKind, Callee, ControlCall, Extern, HostCall, Loops, Routine, Stmt};
 use litz_ir::program::{
     Const, Output, Param, Program, ProgramStep, Queue, Slot, SlotData, View, accesses, outward,
 };
@@ -14,13 +15,14 @@ use litz_ir::{Diag, Diags, Dtype};
 use litz_sym::{Expr, Sym};
 use std::collections::{HashMap, HashSet};
 
-/// Builds the program. `built` holds the schedule's kernels in order; `serving` says which kernel serves each.
+/// Builds the program. `built` holds the schedule's kernels in order, `serving` which kernel serves each; as `routines` and `of_routines` do
+/// for those of routines.
 pub fn build(
     loops: &Loops,
     names: &Names<'_>,
     schedule: &Schedule,
-    built: &[Built],
-    serving: &[String],
+    (built, serving): (&[Built], &[String]),
+    (routines, of_routines): (&Routines, &[String]),
 ) -> Result<Program, Diags> {
     let program = Program::new(&loops.name, loops.device);
     let late = loops.late_sizes().into_iter().map(|(sym, _)| sym).collect();
@@ -36,8 +38,9 @@ pub fn build(
         let check = ProgramStep::Check { clause: guard.clause.clone(), who: guard.who.to_string() };
         b.when_known(vec![check]);
     }
-    let pools = b.allocate(schedule, built);
+    let mut pools = b.allocate(schedule, built);
     let mut kernels = built.iter().zip(serving);
+    let (all_of_routines, mut of_routines) = (of_routines, of_routines.iter());
     for step in &schedule.steps {
         let at_load = step.at_load();
         let step = match step {
@@ -50,7 +53,13 @@ pub fn build(
                 let stream = written.map_or(0, |(&buf, _)| loops.bufs[buf].stream);
                 ProgramStep::Launch { kernel: name.clone(), args, sizes, stream, from: Vec::new() }
             }
-            schedule::ScheduleStep::Extern { name, .. } => b.call(name)?,
+            schedule::ScheduleStep::Extern { name, .. } => {
+                if let Some(launches) = routines.of_call(name) {
+                    pools.extend(b.launch_routine(name, launches, &mut of_routines));
+                    continue;
+                }
+                b.call(name)?
+            }
         };
         let known = if let ProgramStep::Size { sym, .. } = step { Some(sym) } else { None };
         b.steps(at_load).push(step);
@@ -79,7 +88,9 @@ pub fn build(
     }
     let mut program = b.program;
     free_behind_last_use(&mut program, &pools);
-    let accesses = built.iter().zip(serving).map(|(built, name)| (name.as_str(), accesses(&built.kernel)));
+    let all =
+        built.iter().map(|built| &built.kernel).zip(serving).chain(routines.kernels().zip(all_of_routines));
+    let accesses = all.map(|(kernel, name)| (name.as_str(), accesses(kernel)));
     wait_for_each_other(&mut program, &accesses.collect());
     Ok(program)
 }
@@ -262,6 +273,58 @@ impl Builder<'_> {
                 ProgramStep::Control { control: control.clone(), reads, writes }
             }
         })
+    }
+
+    /// Launches the kernels of a routine, with memory for what they pass on. Returns that.
+    fn launch_routine<'n>(
+        &mut self,
+        name: &str,
+        launches: &Launches,
+        serving: &mut impl Iterator<Item = &'n String>,
+    ) -> Vec<Slot> {
+        let Some(Stmt::Extern(Extern { from, callee: Callee::Routine(routine), .. })) =
+            self.names.stmts.get(name)
+        else {
+            unreachable!("invariant: launches are those of a routine");
+        };
+        let [elements, values, positions] =
+            [routine.reads[0], routine.writes[0], routine.writes[1]].map(|buf| self.slot(buf));
+        let device = self.program.slots[elements].device;
+        let stream = self.loops.bufs[routine.writes[0]].stream;
+        let mut kept = Vec::new();
+        for (number, &extent) in launches.lists.iter().enumerate() {
+            let list = [("keys", launches.key), ("places", launches.position)].map(|(part, dtype)| {
+                let name = self.free_name(&format!("{name}_{part}{number}"));
+                self.program.slots.push(SlotData { name, dtype, extent, device })
+            });
+            kept.extend(list);
+        }
+        self.program.steps.extend(kept.iter().map(|&slot| ProgramStep::Alloc { slot }));
+        for (kernel, args) in &launches.kernels {
+            let slot = |arg: &Arg| match *arg {
+                Arg::Elements => elements,
+                Arg::Values => values,
+                Arg::Positions => positions,
+                Arg::Keys(list) => kept[2 * list],
+                Arg::Places(list) => kept[2 * list + 1],
+            };
+            let args = args.iter().map(slot).collect();
+            let sizes = kernel.sizes.iter().map(|&size| Expr::sym(size)).collect();
+            let kernel = serving.next().expect("invariant: one kernel for each launch").clone();
+            self.program.steps.push(ProgramStep::Launch { kernel, args, sizes, stream, from: from.clone() });
+        }
+        kept
+    }
+
+    /// `name`, or with what makes it one that no slot and no buffer has.
+    fn free_name(&self, name: &str) -> String {
+        let mut name = name.to_owned();
+        while self.names.bufs.contains_key(name.as_str())
+            || self.program.slots.values().any(|slot| slot.name == name)
+        {
+            name.push('_');
+        }
+        name
     }
 
     fn view(&mut self, view: &loops::View) -> View {

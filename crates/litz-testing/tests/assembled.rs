@@ -19,8 +19,9 @@ const TARGETS: [(&str, &str); 3] = [
     ("gpu(isa=sm90, units=2)", "sm_90a"),
 ];
 
-/// Files of `filetests/run` of all kinds of kernels: elements, rows, columns, products, attention, scans, scatters, random numbers.
-const FILES: [&str; 21] = [
+/// Files of `filetests/run` of all kinds of kernels: elements, rows, columns, products, attention, scans, scatters, sorted rows,
+/// random numbers.
+const FILES: [&str; 23] = [
     "attention/causal",
     "attention/decoding",
     "attention/grouped",
@@ -29,7 +30,9 @@ const FILES: [&str; 21] = [
     "gpu/matrix_product",
     "gpu/ragged_product",
     "gpu/scan",
+    "gpu/selected",
     "gpu/softmax",
+    "gpu/sorted_rows",
     "gpu/transposition",
     "index/scatter_add",
     "join/concat",

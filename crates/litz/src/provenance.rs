@@ -48,7 +48,9 @@ fn each_node(graph: &mut Graph, f: &mut dyn FnMut(&mut Node)) {
 pub(crate) fn attach(realized: &mut Realized, graph: &Graph, loops: &Loops, schedule: &Schedule) {
     let mut nodes = HashMap::new();
     collect(graph, "", &mut nodes);
-    of_program(&mut realized.program, &nodes, loops, schedule);
+    let of_routines = realized.kernels.iter().filter(|kernel| realized.is_of_routine(&kernel.name));
+    let of_routines: HashSet<String> = of_routines.map(|kernel| kernel.name.clone()).collect();
+    of_program(&mut realized.program, (&nodes, &of_routines), loops, schedule);
 }
 
 /// Nodes by the names of their results, each with its graph's name.
@@ -63,17 +65,38 @@ fn collect<'a>(graph: &'a Graph, name: &'a str, nodes: &mut Nodes<'a>) {
     graph.subgraphs.iter().for_each(|graph| collect(graph, &graph.name, nodes));
 }
 
-fn of_program(program: &mut Program, nodes: &Nodes<'_>, loops: &Loops, schedule: &Schedule) {
+/// Launches of kernels of routines name their nodes already.
+fn of_program(
+    program: &mut Program,
+    (nodes, of_routines): (&Nodes<'_>, &HashSet<String>),
+    loops: &Loops,
+    schedule: &Schedule,
+) {
     let stmts = loops.stmts.iter().flat_map(Stmt::nests);
     let from: HashMap<&str, &[String]> =
         stmts.map(|nest| (nest.name.as_str(), nest.from.as_slice())).collect();
-    let mut steps = [&mut program.load, &mut program.steps].map(|steps| {
-        steps
-            .iter_mut()
-            .filter_map(|step| if let ProgramStep::Launch { from, .. } = step { Some(from) } else { None })
-    });
     let mut mentioned: HashSet<String> = HashSet::new();
     let mut found = Vec::new();
+    let mut mention = |name: &String| {
+        if mentioned.insert(name.clone())
+            && let Some(node) = node_named(nodes, name, &loops.name)
+        {
+            found.push(FromNode { name: name.clone(), op: node.op.clone(), origin: node.origin.clone() });
+        }
+    };
+    for step in &program.steps {
+        if let ProgramStep::Launch { kernel, from, .. } = step
+            && of_routines.contains(kernel)
+        {
+            from.iter().for_each(&mut mention);
+        }
+    }
+    let mut steps = [&mut program.load, &mut program.steps].map(|steps| {
+        steps.iter_mut().filter_map(|step| match step {
+            ProgramStep::Launch { kernel, from, .. } if !of_routines.contains(kernel) => Some(from),
+            _ => None,
+        })
+    });
     for step in &schedule.steps {
         let ScheduleStep::Kernel(plan) = step else { continue };
         let Some(launch) = steps[usize::from(!plan.at_load)].next() else { continue };
@@ -81,16 +104,14 @@ fn of_program(program: &mut Program, nodes: &Nodes<'_>, loops: &Loops, schedule:
             if !launch.contains(name) {
                 launch.push(name.clone());
             }
-            if mentioned.insert(name.clone())
-                && let Some(node) = node_named(nodes, name, &loops.name)
-            {
-                found.push(FromNode { name: name.clone(), op: node.op.clone(), origin: node.origin.clone() });
-            }
+            mention(name);
         }
     }
     program.nodes = found;
     let functions = loops.functions.iter().zip(&schedule.functions).zip(&mut program.functions);
-    functions.for_each(|((loops, schedule), program)| of_program(program, nodes, loops, schedule));
+    functions.for_each(|((loops, schedule), program)| {
+        of_program(program, (nodes, of_routines), loops, schedule);
+    });
 }
 
 /// The node whose result has this name: that of the graph that a function was made of, where there are several.

@@ -184,7 +184,7 @@ fn tune_by(
     let (mut tried, mut refused, mut kept) = (0, 0, 0);
     let trials = match is_over() {
         true => Vec::new(),
-        false => candidates::all(&loops, &schedule, &realized.program, backend.target(), &options.heuristics),
+        false => candidates::all(&loops, &schedule, &realized, backend.target(), &options.heuristics),
     };
     for (class, candidate) in &trials {
         if is_over() {
@@ -319,7 +319,7 @@ fn seconds(turn: &Turn, compiled: &Compiled, class: &Class) -> f64 {
         ScheduleStep::Extern { .. } => false,
     };
     let at_call = schedule.steps.iter().enumerate().filter(|(_, step)| is_kernel(step)).map(|(at, _)| at);
-    let launched = at_call.zip(candidates::launched(&realized.program));
+    let launched = at_call.zip(realized.launched());
     let launch = |name: &str| -> f64 {
         let kernel = realized.kernels.iter().position(|kernel| kernel.name == name);
         let launches =
@@ -379,7 +379,7 @@ mod tests {
         };
         let options = options();
         let target = options.target.expect("it is given");
-        (candidates::all(loops, schedule, &realized.program, &target, &options.heuristics), schedule)
+        (candidates::all(loops, schedule, realized, &target, &options.heuristics), schedule)
     }
 
     fn given(schedule: impl ToString) -> Options {

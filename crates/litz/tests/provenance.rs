@@ -37,6 +37,28 @@ const THREE: &str = r#"graph @three on cpu {
 }
 "#;
 
+/// Kernels of a routine of a GPU are several launches between those of nests.
+#[test]
+fn launches_of_routines_name_their_nodes() {
+    let text = "graph @g on cpu {
+  %x: f32[1, 9000] = input
+  %h: f32[1, 9000] = aten.relu.default(%x)
+  %v: f32[1, 9000], %i: i64[1, 9000] = aten.sort.default(%h, 1, true)
+  %s: f32[1, 9000] = aten.cumsum.default(%v, 1, none)
+  return %s, %i
+}";
+    let target = "gpu(isa=sm80, units=108)".parse().expect("a target");
+    let options = Options { reference: true, ..Options::for_target(target) };
+    let compiled = compile(&model(text), &options);
+    let launches = provenance::launches(program(&compiled));
+    let names: Vec<Vec<&str>> =
+        launches.iter().map(|launch| launch.nodes.iter().map(|node| &*node.name).collect()).collect();
+    // A row is sorted as runs of 2048, which are merged to two, to one; then it is summed.
+    assert_eq!(names[..5], [vec!["h"], vec!["v", "i"], vec!["v", "i"], vec!["v", "i"], vec!["v", "i"]]);
+    assert!(names[5..].iter().all(|names| *names == ["s"]), "{names:?}");
+    assert!(launches[1].kernel.starts_with("sort_"), "{}", launches[1].kernel);
+}
+
 #[test]
 fn maps_have_the_nodes_of_each_kernel() {
     let compiled = compile(&model(THREE), &Options { provenance: Provenance::Full, ..options() });

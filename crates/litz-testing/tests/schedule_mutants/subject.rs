@@ -7,7 +7,7 @@ use litz_schedule::Heuristics;
 use litz_sym::Sym;
 use litz_testing::choices::{Choices, Random};
 use litz_testing::subject::Subject;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Targets whose schedules are changed.
 const TARGETS: [&str; 3] =
@@ -60,6 +60,9 @@ pub fn threaded() -> Vec<(Subject, Schedule)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../filetests/run/gpu");
     let files = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut paths: Vec<_> = files.filter_map(|file| Some(file.ok()?.path())).collect();
+    let has_schedule =
+        |path: &PathBuf| std::fs::read_to_string(path).is_ok_and(|text| text.contains("\n//---\n"));
+    paths.retain(has_schedule);
     paths.sort();
     paths.iter().flat_map(|path| SIZES.map(|sizes| given(path, &sizes))).collect()
 }

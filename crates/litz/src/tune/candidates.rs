@@ -1,8 +1,8 @@
 //! Makes other schedules of a program by other settings of the scheduler, and says which of their kernels can stand in for
 //! which of a schedule's. Kernels of several statements are also cut in two: what is fused may be slower.
 
+use litz_codegen::Realized;
 use litz_ir::loops::{Loops, Stmt};
-use litz_ir::program::{self, Program};
 use litz_ir::schedule::{KernelPlan, Schedule, ScheduleStep};
 use litz_ir::target::{Cpu, Isa, Target};
 use litz_schedule::cost::Estimator;
@@ -56,7 +56,7 @@ const MOST_CUTS: usize = 4;
 pub fn all(
     loops: &Loops,
     schedule: &Schedule,
-    program: &Program,
+    realized: &Realized,
     target: &Target,
     heuristics: &Heuristics,
 ) -> Vec<(Class, Candidate)> {
@@ -66,17 +66,17 @@ pub fn all(
         found.extend(cuts(loops, schedule, &class, target, heuristics));
         found.into_iter().map(move |candidate| (class.clone(), candidate))
     };
-    classes(loops, schedule, program).into_iter().flat_map(of_class).collect()
+    classes(loops, schedule, realized).into_iter().flat_map(of_class).collect()
 }
 
 /// The classes of a schedule's steps at a call, those with the most work first.
-fn classes(loops: &Loops, schedule: &Schedule, program: &Program) -> Vec<Class> {
+fn classes(loops: &Loops, schedule: &Schedule, realized: &Realized) -> Vec<Class> {
     let at_call = schedule.steps.iter().enumerate().filter_map(|(at, step)| match step {
         ScheduleStep::Kernel(plan) if !plan.at_load => Some((at, plan)),
         ScheduleStep::Kernel(_) | ScheduleStep::Extern { .. } => None,
     });
     let mut classes: Vec<(&str, Class)> = Vec::new();
-    for ((_, plan), kernel) in at_call.zip(launched(program)) {
+    for ((_, plan), kernel) in at_call.zip(realized.launched()) {
         let class = match classes.iter_mut().find(|(name, _)| *name == kernel) {
             Some((_, class)) => class,
             None => {
@@ -91,14 +91,6 @@ fn classes(loops: &Loops, schedule: &Schedule, program: &Program) -> Vec<Class> 
     // The sort is stable: of equal work the first in the schedule comes first.
     classes.sort_by(|a, b| b.work.total_cmp(&a.work));
     classes
-}
-
-/// The kernels that a call launches, one for each step of its schedule that is a kernel, in order.
-pub fn launched(program: &Program) -> impl Iterator<Item = &str> {
-    program.steps.iter().filter_map(|step| match step {
-        program::ProgramStep::Launch { kernel, .. } => Some(kernel.as_str()),
-        _ => None,
-    })
 }
 
 fn work(loops: &Loops, plan: &KernelPlan) -> f64 {
