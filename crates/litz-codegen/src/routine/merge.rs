@@ -1,7 +1,7 @@
 //! Writes the kernel that merges sorted runs of each row by twos.
 //!
-//! A thread has a pair. As many pairs of the run beside are ahead of it as are found by bisection, which is how far it moves. Of equal keys those of the
-//! left run are ahead: runs lie in the order of positions.
+//! A thread has a pair. As many pairs of the run beside are ahead of it as are found by bisection, which is how far it moves. Of equal keys
+//! those of the left run are ahead: runs lie in the order of positions.
 
 use litz_ir::ScalarOp;
 use litz_ir::kernel::{Kernel, MemorySpace};

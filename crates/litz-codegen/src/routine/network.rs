@@ -6,6 +6,7 @@
 //!
 //! Each warp has 64 neighbouring slots in steps that reach no further, and waits for no other one between these.
 
+use litz_ir::ScalarOp;
 use litz_ir::target::{Gpu, Level};
 use litz_sym::{Expr, Rel};
 
@@ -34,7 +35,7 @@ impl Step {
         }
     }
 
-    /// The slots of a comparison.
+    /// The slots of a comparison, the one that is to have the earlier pair first.
     fn slots(self, number: Expr) -> [Expr; 2] {
         match self {
             Step::Mirror { size } => {
@@ -51,6 +52,20 @@ impl Step {
                 [first + at, first - at + step + run - 1]
             }
         }
+    }
+
+    /// The slots of a comparison in the order in which they are accessed, and whether that is the other way around, 0 or 1. Of a warp whose lanes
+    /// have both halves of blocks below 64 slots, half the lanes access the other half first: at the same time, all are in different banks.
+    fn accessed(self, number: Expr) -> ([Expr; 2], Expr) {
+        let half = match self {
+            Step::Mirror { size } => size / 2,
+            Step::Stride { stride, .. } => stride,
+            Step::Halve { .. } => return (self.slots(number), Expr::zero()),
+        };
+        let lanes = i64::from(Gpu::LANES);
+        let is_other = if half < lanes { number.floordiv(lanes / 2).modulo(2) } else { Expr::zero() };
+        let [front, back] = self.slots(number);
+        ([front + is_other * half, back - is_other * half], is_other)
     }
 
     /// Whether the comparisons of a warp are among slots that no other warp's are in steps like this.
@@ -89,14 +104,36 @@ fn steps(wanted: i64, count: i64) -> Vec<Step> {
     steps
 }
 
-/// Puts the first `wanted` of `count` pairs in front, in order; `wanted` is a power of two, and `count` a multiple of it.
-pub(super) fn sort_first(w: &mut Writer, pairs: Pairs, (wanted, count): (i64, i64), threads: i64) {
+/// Who makes which comparisons: threads and lanes take turns. Steps in which each has another number have no addresses in common, which code
+/// would keep in registers from one to the other.
+#[derive(Default)]
+pub(super) struct Turns(i64);
+
+impl Turns {
+    /// The number of a unit, of so many.
+    fn number(&self, unit: Expr, units: i64) -> Expr {
+        (unit + self.0).modulo(units)
+    }
+}
+
+/// Puts the first `wanted` of `count` pairs in front, in order; `wanted` is a power of two, and `count` a multiple of it. `threads` are whole warps.
+pub(super) fn sort_first(
+    w: &mut Writer,
+    pairs: Pairs,
+    (wanted, count): (i64, i64),
+    threads: i64,
+    turns: &mut Turns,
+) {
     let lanes = i64::from(Gpu::LANES);
     for steps in steps(wanted, count).chunk_by(|one, next| one.is_of_warps() && next.is_of_warps()) {
+        turns.0 += 1;
         if !steps[0].is_of_warps() {
-            steps.iter().for_each(|&step| {
-                w.spread(step.comparisons(count), threads, |w, number| {
-                    compare(w, pairs, step, number, count)
+            let comparisons = steps[0].comparisons(count);
+            let threads = threads.min(comparisons);
+            w.each(Level::Thread, threads, |w, thread| {
+                let thread = turns.number(thread, threads);
+                w.rounds(comparisons, (thread, threads), |w, number| {
+                    compare(w, pairs, steps[0], number, count);
                 });
             });
             continue;
@@ -106,7 +143,9 @@ pub(super) fn sort_first(w: &mut Writer, pairs: Pairs, (wanted, count): (i64, i6
         w.each(Level::Warp, warps, |w, warp| {
             for &step in steps {
                 let comparisons = step.comparisons(count);
-                w.each(Level::Lane, lanes.min(comparisons), |w, lane| {
+                let lanes_of_step = lanes.min(comparisons);
+                w.each(Level::Lane, lanes_of_step, |w, lane| {
+                    let lane = turns.number(lane, lanes_of_step);
                     w.rounds(units(step), (warp, warps), |w, unit| {
                         let number = unit * lanes + lane;
                         let is_one = comparisons % lanes == 0 || comparisons < lanes;
@@ -121,20 +160,27 @@ pub(super) fn sort_first(w: &mut Writer, pairs: Pairs, (wanted, count): (i64, i6
 
 /// One comparison. Runs are whole, but of two runs there may be one.
 fn compare(w: &mut Writer, pairs: Pairs, step: Step, number: Expr, count: i64) {
-    let [front, back] = step.slots(number);
+    let (slots, is_other) = step.accessed(number);
     let is_there = match step {
         Step::Mirror { .. } | Step::Stride { .. } => Vec::new(),
         Step::Halve { step, .. } if count % (2 * step) == 0 => Vec::new(),
-        Step::Halve { .. } => vec![Rel::lt(back, count)],
+        Step::Halve { .. } => vec![Rel::lt(slots[1], count)],
     };
     w.when(is_there, |w| {
-        let [one, other] = [front, back].map(|slot| pairs.load(w, slot));
-        let is_swapped = one.is_after(w, other);
-        let earlier = other.or(w, is_swapped, one);
-        pairs.store(w, front, earlier);
+        let [one, other] = slots.map(|slot| pairs.load(w, slot));
+        let is_after = one.is_after(w, other);
+        let is_swapped = match is_other.is_zero() {
+            true => is_after,
+            false => {
+                let is_other = w.holds(Rel::eq(is_other, 1));
+                w.op(ScalarOp::Xor, [is_after, is_other])
+            }
+        };
+        let now = other.or(w, is_swapped, one);
+        pairs.store(w, slots[0], now);
         if step.keeps_both() {
-            let later = one.or(w, is_swapped, other);
-            pairs.store(w, back, later);
+            let now = one.or(w, is_swapped, other);
+            pairs.store(w, slots[1], now);
         }
     });
 }
@@ -149,8 +195,9 @@ mod tests {
         for step in steps(wanted, count) {
             let mut touched = vec![false; values.len()];
             for number in 0..step.comparisons(count) {
-                let slots = step.slots(Expr::int(number)).map(|slot| slot.as_int().expect("a number"));
-                let [front, back] = slots.map(|slot| slot as usize);
+                let (slots, is_other) = step.accessed(Expr::int(number));
+                let [front, back] = slots.map(|slot| slot.as_int().expect("a number") as usize);
+                let [front, back] = if is_other.is_zero() { [front, back] } else { [back, front] };
                 assert!(front < back, "{front} {back}");
                 if back < values.len() || !matches!(step, Step::Halve { .. }) {
                     assert!(!std::mem::replace(&mut touched[front], true));

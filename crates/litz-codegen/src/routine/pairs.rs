@@ -39,7 +39,8 @@ fn last_key(key: Dtype) -> i64 {
     if key == Dtype::I32 { i32::MAX.into() } else { i64::MAX }
 }
 
-/// The key of an element of a type that has one: the smallest key comes first. NaN of either sign is above all numbers, zeros of both signs are equal.
+/// The key of an element of a type that has one: the smallest key comes first. NaN of either sign is above all numbers, zeros of both signs
+/// are equal.
 fn key(w: &mut Writer, value: Val, dtype: Dtype, direction: Direction) -> Val {
     let found = w.dtype(value);
     let ascending = match found {

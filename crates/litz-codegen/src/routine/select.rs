@@ -11,7 +11,7 @@ use litz_ir::target::Level;
 use litz_sym::{Expr, Rel};
 
 use super::ends::{Ends, Round};
-use super::network::sort_first;
+use super::network::{Turns, sort_first};
 use super::pairs::{LAST_POSITION, POSITION, Pairs, Row, last_pair};
 use super::writer::Writer;
 use super::{Call, THREADS, multiple, power_of_two};
@@ -32,8 +32,8 @@ pub(super) struct Segments {
 /// Loads that a thread has under way.
 const LOADS: i64 = 8;
 
-/// Registers of a thread: four blocks are on a unit. What addresses the steps of networks share would take more.
-const REGISTERS: u32 = 64;
+/// Registers of a thread: three blocks are on a unit. Code would keep more of what addresses have in common.
+const REGISTERS: u32 = 80;
 
 /// The kernel.
 pub(super) fn kernel(name: &str, call: &Call<'_>, round: Round, segments: Segments) -> Kernel {
@@ -50,6 +50,7 @@ pub(super) fn kernel(name: &str, call: &Call<'_>, round: Round, segments: Segmen
     let slots = multiple(found, kept);
     let local = |w: &mut Writer, names, extent, space| Pairs::local(w, names, call.key, extent, space);
     let sorted = local(w, ["key", "at"], slots, MemorySpace::Shared);
+    let mut turns = Turns::default();
     match groups {
         None => {
             let is_whole = segments.count.is_one() && row.length == Expr::int(slots);
@@ -72,7 +73,7 @@ pub(super) fn kernel(name: &str, call: &Call<'_>, round: Round, segments: Segmen
                 Some(_) | None => 0,
             };
             find_first(w, &row, (first, length), of_groups, (groups, whole));
-            sort_first(w, of_groups, (kept, groups), THREADS);
+            sort_first(w, of_groups, (kept, groups), THREADS, &mut turns);
             w.spread(found, THREADS, |w, slot| {
                 let found = w.load(of_groups.at, slot.modulo(wanted), Vec::new());
                 let last = w.int(POSITION, groups - 1);
@@ -83,7 +84,7 @@ pub(super) fn kernel(name: &str, call: &Call<'_>, round: Round, segments: Segmen
             });
         }
     }
-    sort_first(w, sorted, (kept, slots), THREADS);
+    sort_first(w, sorted, (kept, slots), THREADS, &mut turns);
     w.spread(wanted, THREADS, |w, rank| {
         // Of a size that is no constant, some may be too many.
         let is_certain = round.to.is_some() || call.wanted.as_int().is_some();
