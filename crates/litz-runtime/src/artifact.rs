@@ -4,19 +4,18 @@
 //! they are after the load steps: packed and folded, at places that kernels can use where the file is mapped. What
 //! load steps kept is a constant of the program written, which itself has nothing left to load but views. Or it holds the
 //! model's constants and the load steps, which run at each start, so that constants can be given new contents.
-//! How all this lies in the file is said in `artifact/container.rs`.
+//! How all this lies in the file is said in `container.rs`.
 //!
 //! # Trust
 //! An artifact holds machine code, and running it is as safe as running any program from the same source. Unlike model
 //! files, artifacts are trusted input: checksums find damage, not intent. Opening one executes nothing; making a
 //! device of it does, at the first launch. As with any mapped file, nobody may change it while it is in use.
 
-mod container;
 mod freeze;
 mod machine;
 
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::fs::File;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,6 +24,7 @@ use litz_ir::kernel::Kernel;
 use litz_ir::program::{Const, Program};
 use litz_sym::Expr;
 
+use crate::container::{self, ContainerError, Kind, Reader, Sections, put_string};
 use crate::device::Device;
 use crate::error::{ConstantError, RunError};
 use crate::images::{self, Architecture, ImageError};
@@ -35,7 +35,6 @@ use crate::program::{ConstantSource, Executable, RunOptions};
 use crate::tensor::Tensor;
 use crate::weights::{self, ConstMemory, Weights};
 use crate::{routines, symbols};
-use container::{Reader, Sections, put_string};
 use freeze::Frozen;
 pub use machine::Machine;
 
@@ -91,21 +90,10 @@ pub fn write_unloaded(path: &Path, parts: &Parts<'_>, weights: &dyn Weights) -> 
 
 fn write_file(path: &Path, parts: &Parts<'_>, frozen: &Frozen<'_>) -> Result<(), ArtifactError> {
     let Frozen { program, weights } = frozen;
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
-    let unfinished = path.with_file_name(name);
     let launched = freeze::launched(program);
     let kernels: Vec<&Kernel> = parts.kernels.iter().filter(|k| launched.contains(k.name.as_str())).collect();
-    let write = || -> io::Result<()> {
-        let mut out = BufWriter::new(File::create(&unfinished)?);
-        write_sections(&mut out, parts, program, &kernels, weights)?;
-        out.into_inner()?.sync_all()
-    };
-    let written = write().and_then(|()| fs::rename(&unfinished, path));
-    if written.is_err() {
-        // It may not even have been created.
-        let _ = fs::remove_file(&unfinished);
-    }
+    let written =
+        container::write_file(path, 0o666, |out| write_sections(out, parts, program, &kernels, weights));
     written.map_err(|source| ArtifactError::Io { path: path.to_owned(), source })
 }
 
@@ -137,8 +125,11 @@ fn write_sections(
         sections.push((OF_MODEL.to_owned(), &[]));
     }
     sections.extend(weights.iter().enumerate().map(|(at, &bytes)| (weight_section(at), bytes)));
-    container::write(out, &sections)
+    container::write(out, &KIND, &sections)
 }
+
+/// Its version counts those of the texts inside, too, and of what kernels and runtime expect of each other.
+const KIND: Kind = Kind { magic: b"\x89litzc\r\n", version: 1 };
 
 const ABOUT: &str = "about";
 const PROGRAM: &str = "program";
@@ -193,7 +184,7 @@ impl Artifact {
     /// As [`Artifact::open`].
     pub fn from_bytes(file: Bytes) -> Result<Artifact, ArtifactError> {
         let bytes = (*file).as_ref();
-        let sections = Sections::read(bytes)?;
+        let sections = Sections::read(bytes, &KIND)?;
         let about = About::read(sections.checked(bytes, ABOUT)?)
             .ok_or_else(|| damaged_text(ABOUT, "it is cut off"))?;
         let program = parse(&sections, bytes, PROGRAM, litz_ir::text::program::parse)?;
@@ -230,7 +221,7 @@ impl Artifact {
     /// When it is damaged.
     pub fn objects(&self) -> Result<Vec<&[u8]>, ArtifactError> {
         let objects = 0..self.sections.count(object_section);
-        objects.map(|at| self.sections.checked((*self.file).as_ref(), &object_section(at))).collect()
+        objects.map(|at| Ok(self.sections.checked((*self.file).as_ref(), &object_section(at))?)).collect()
     }
 
     /// What kernels have code for, where they are for GPUs: what all of them have.
@@ -289,8 +280,7 @@ impl Artifact {
     /// # Errors
     /// Where one differs.
     pub fn check(&self) -> Result<(), ArtifactError> {
-        let file = (*self.file).as_ref();
-        self.sections.names().try_for_each(|name| self.sections.checked(file, name).map(drop))
+        Ok(self.sections.check((*self.file).as_ref())?)
     }
 
     /// The wrapper.
@@ -449,6 +439,16 @@ pub enum ArtifactError {
     /// A program that cannot be made ready to run.
     #[error(transparent)]
     Run(#[from] RunError),
+}
+
+impl From<ContainerError> for ArtifactError {
+    fn from(error: ContainerError) -> ArtifactError {
+        match error {
+            ContainerError::OtherKind => ArtifactError::NotAnArtifact,
+            ContainerError::Version { found } => ArtifactError::Version { expected: KIND.version, found },
+            ContainerError::Damaged { what } => ArtifactError::Damaged { what },
+        }
+    }
 }
 
 impl ArtifactError {

@@ -5,6 +5,7 @@ pub mod arena;
 mod array;
 pub mod artifact;
 pub mod cache;
+mod container;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod device;

@@ -10,38 +10,86 @@
 //! multiples of 64 bytes, so that weights are used where the file is mapped.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
 use std::ops::Range;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
-use super::ArtifactError;
 use crate::arena::ALIGNMENT;
 
-/// First bytes of the file. Like PNG's, they show when a transfer took the file for text.
-const MAGIC: &[u8; 8] = b"\x89litzc\r\n";
-
-/// Counts versions of the container, of the texts inside, and of what kernels and runtime expect of each other.
-pub const VERSION: u32 = 1;
-
-const HASH_LEN: usize = blake3::OUT_LEN;
-const HEADER_LEN: usize = MAGIC.len() + 4 + 4 + 8 + 8 + HASH_LEN;
-
-/// The sections of a file, by name.
-pub struct Sections {
-    by_name: BTreeMap<String, Section>,
+/// What a file is, by its first bytes.
+pub struct Kind {
+    /// Like PNG's, they show when a transfer took the file for text.
+    pub magic: &'static [u8; 8],
+    /// Counts versions of the container and of what its sections say.
+    pub version: u32,
 }
 
+/// Why the sections of a file cannot be read.
+#[derive(Debug)]
+pub enum ContainerError {
+    /// It begins with other bytes.
+    OtherKind,
+    /// It is of another version than [`Kind::version`].
+    Version {
+        /// That of the file.
+        found: u32,
+    },
+    /// It is cut off, or was changed since it was written.
+    Damaged {
+        /// What does not fit.
+        what: String,
+    },
+}
+
+const HASH_LEN: usize = blake3::OUT_LEN;
+const HEADER_LEN: usize = 8 + 4 + 4 + 8 + 8 + HASH_LEN;
+
+/// The sections of a file, by name.
+#[derive(Debug)]
+pub struct Sections {
+    by_name: BTreeMap<String, Section>,
+    /// Bytes before the first section, but for those that keep it aligned.
+    front: usize,
+}
+
+#[derive(Debug)]
 struct Section {
     range: Range<usize>,
     hash: [u8; HASH_LEN],
 }
 
+/// Writes a file of this mode beside its place and renames it into it, when all of it is on disk. `write` gives its bytes.
+pub fn write_file(
+    path: &Path,
+    mode: u32,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let unfinished = path.with_file_name(name);
+    let write = || {
+        let options = File::options().write(true).create(true).truncate(true).mode(mode).open(&unfinished);
+        let mut out = BufWriter::new(options?);
+        write(&mut out)?;
+        out.into_inner()?.sync_all()
+    };
+    let written = write().and_then(|()| fs::rename(&unfinished, path));
+    if written.is_err() {
+        // It may not even have been created.
+        let _ = fs::remove_file(&unfinished);
+    }
+    written
+}
+
 /// Writes sections, whose names differ.
-pub fn write(out: &mut dyn Write, sections: &[(String, &[u8])]) -> io::Result<()> {
+pub fn write(out: &mut dyn Write, kind: &Kind, sections: &[(String, &[u8])]) -> io::Result<()> {
     let rows = sections.iter().map(|(name, _)| 4 + name.len() + 8 + 8 + HASH_LEN);
     let front = HEADER_LEN + rows.sum::<usize>();
     let (table, end) = table(sections, front);
-    out.write_all(MAGIC)?;
-    out.write_all(&VERSION.to_le_bytes())?;
+    out.write_all(kind.magic)?;
+    out.write_all(&kind.version.to_le_bytes())?;
     out.write_all(&[0; 4])?;
     out.write_all(&(table.len() as u64).to_le_bytes())?;
     out.write_all(&(end as u64).to_le_bytes())?;
@@ -73,39 +121,51 @@ fn table(sections: &[(String, &[u8])], front: usize) -> (Vec<u8>, usize) {
 
 impl Sections {
     /// Reads the table and checks that every section is inside of `file`.
-    pub fn read(file: &[u8]) -> Result<Sections, ArtifactError> {
+    pub fn read(file: &[u8], kind: &Kind) -> Result<Sections, ContainerError> {
         let mut header = Reader(file);
-        if header.take(MAGIC.len()) != Some(MAGIC) {
-            return Err(ArtifactError::NotAnArtifact);
+        if header.take(kind.magic.len()) != Some(kind.magic) {
+            return Err(ContainerError::OtherKind);
         }
-        let cut = || {
-            ArtifactError::damaged(format!("expected a header of {HEADER_LEN} bytes, found {}", file.len()))
-        };
+        let cut = || damaged(format!("expected a header of {HEADER_LEN} bytes, found {}", file.len()));
         let version = header.u32().ok_or_else(cut)?;
-        if version != VERSION {
-            return Err(ArtifactError::Version { expected: VERSION, found: version });
+        if version != kind.version {
+            return Err(ContainerError::Version { found: version });
         }
         let reserved = header.u32().ok_or_else(cut)?;
         let (table_len, file_len) = (header.u64().ok_or_else(cut)?, header.u64().ok_or_else(cut)?);
         let hash = header.take(HASH_LEN).ok_or_else(cut)?;
         if file_len != file.len() as u64 {
-            return Err(ArtifactError::damaged(format!("expected {file_len} bytes, found {}", file.len())));
+            return Err(damaged(format!("expected {file_len} bytes, found {}", file.len())));
         }
         let table = usize::try_from(table_len).ok().and_then(|len| header.take(len));
         let table = table.filter(|table| reserved == 0 && blake3::hash(table).as_bytes() == hash);
-        let wrong = || ArtifactError::damaged("the table of sections differs from its checksum");
+        let wrong = || damaged("the table of sections differs from its checksum");
+        let front = file.len() - header.0.len();
         let mut table = Reader(table.ok_or_else(wrong)?);
         let mut by_name = BTreeMap::new();
         while !table.0.is_empty() {
             let (name, section) = table.section().ok_or_else(wrong)?;
             if file.get(section.range.clone()).is_none() {
-                return Err(ArtifactError::damaged(format!(
-                    "section `{name}` reaches past the end of the file"
-                )));
+                return Err(damaged(format!("section `{name}` reaches past the end of the file")));
             }
             by_name.insert(name, section);
         }
-        Ok(Sections { by_name })
+        Ok(Sections { by_name, front })
+    }
+
+    /// Compares all bytes with what was written: those of sections with their hashes, and those between them with zeros.
+    pub fn check(&self, file: &[u8]) -> Result<(), ContainerError> {
+        self.names().try_for_each(|name| self.checked(file, name).map(drop))?;
+        let mut ranges: Vec<&Range<usize>> = self.by_name.values().map(|section| &section.range).collect();
+        ranges.sort_by_key(|range| range.start);
+        let between = ranges.windows(2).map(|pair| pair[0].end..pair[1].start);
+        let before = ranges.first().map(|first| self.front..first.start);
+        let is_zero = |gap: Range<usize>| file.get(gap).is_some_and(|gap| gap.iter().all(|&byte| byte == 0));
+        let last = ranges.last().map_or(self.front, |last| last.end);
+        match before.into_iter().chain(between).all(is_zero) && last == file.len() {
+            true => Ok(()),
+            false => Err(damaged("there are bytes between its sections".to_owned())),
+        }
     }
 
     /// Names of all sections, in alphabetical order.
@@ -124,15 +184,19 @@ impl Sections {
     }
 
     /// The bytes of a section, checked against their hash.
-    pub fn checked<'a>(&self, file: &'a [u8], name: &str) -> Result<&'a [u8], ArtifactError> {
-        let missing = || ArtifactError::damaged(format!("section `{name}` is missing"));
+    pub fn checked<'a>(&self, file: &'a [u8], name: &str) -> Result<&'a [u8], ContainerError> {
+        let missing = || damaged(format!("section `{name}` is missing"));
         let section = self.by_name.get(name).ok_or_else(missing)?;
         let bytes = file.get(section.range.clone()).ok_or_else(missing)?;
         if blake3::hash(bytes).as_bytes() != &section.hash {
-            return Err(ArtifactError::damaged(format!("section `{name}` differs from its checksum")));
+            return Err(damaged(format!("section `{name}` differs from its checksum")));
         }
         Ok(bytes)
     }
+}
+
+fn damaged(what: impl Into<String>) -> ContainerError {
+    ContainerError::Damaged { what: what.into() }
 }
 
 /// Appends a string's length and bytes.
