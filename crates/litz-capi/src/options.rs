@@ -68,6 +68,7 @@ impl Options {
             "model" => options.model = Some(value.to_owned()),
             "freeze" => options.freeze = truth(name, value)?,
             "cache" => options.cache = (!value.is_empty()).then(|| value.into()),
+            "cache_read_only" => options.cache_read_only = truth(name, value)?,
             "dump" => options.dump = (!value.is_empty()).then(|| value.into()),
             "verify" => options.verify = if truth(name, value)? { Verify::Passes } else { Verify::Stages },
             "target" => {
@@ -79,7 +80,8 @@ impl Options {
             }
             _ => options.set(name, value).map_err(|error| match error {
                 SettingError::Unknown { .. } => {
-                    let own = ["model", "freeze", "cache", "dump", "verify", "target", "device"];
+                    let own =
+                        ["model", "freeze", "cache", "cache_read_only", "dump", "verify", "target", "device"];
                     unknown(name, own.into_iter().chain(litz::settings::names()))
                 }
                 SettingError::Value { .. } => wrong(error.to_string()),
@@ -168,11 +170,12 @@ mod tests {
     #[cfg(feature = "compiler")]
     #[test]
     fn the_compilers_options_are_there() {
-        let text = "device=reference\nlaunch_together=8\ncache=/nowhere\nfreeze=false\nmodel=a";
+        let text = "device=reference\nlaunch_together=8\ncache=/nowhere\ncache_read_only=true\nfreeze=false\nmodel=a";
         let options = Options::read(text, None).unwrap_or_else(|failure| panic!("{}", failure.message));
         let compiler = options.compiler;
         assert!(compiler.reference && !compiler.freeze && compiler.heuristics.launch_together == 8);
         assert_eq!((compiler.model.as_deref(), compiler.cache), (Some("a"), Some("/nowhere".into())));
+        assert!(compiler.cache_read_only);
         assert!(refused("device=tpu").contains("expected one of cpu, "));
         assert!(
             refused("colour=red").contains("device") && refused("colour=red").contains("launch_together")

@@ -19,12 +19,13 @@ use crate::openmp::OpenMp;
 static POOLS: Mutex<BTreeMap<usize, Arc<ThreadPool>>> = Mutex::new(BTreeMap::new());
 
 /// Options beside the settings of the scheduler and of the rewrites.
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 15] = [
     "gpu",
     "threads",
     "freeze",
     "dump",
     "cache",
+    "cache_read_only",
     "reference",
     "profile",
     "model",
@@ -75,6 +76,7 @@ impl Chosen {
                 "freeze" => options.freeze = value.extract()?,
                 "dump" => options.dump = value.extract::<Option<PathBuf>>()?,
                 "cache" => options.cache = value.extract::<Option<PathBuf>>()?,
+                "cache_read_only" => options.cache_read_only = value.extract()?,
                 "reference" => options.reference = value.extract()?,
                 "profile" => options.profile = value.extract()?,
                 "model" => options.model = value.extract()?,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use litz::progress::Progress;
 use litz::tune::{Budget, Tuned, tune_once};
-use litz::{Compiled, Error, GivenSchedule, Model, Options};
+use litz::{Compiled, Error, Model, Options};
 use pyo3::prelude::*;
 
 use crate::errors;
@@ -44,7 +44,7 @@ pub fn compile(
     drop(raised());
     let tuned = tuned.map(|tuned| tuned.map_err(|error: Error| error.to_string()));
     if let Some(Ok(tuned)) = &tuned {
-        options.schedule = Some(GivenSchedule { name: "tuned".to_owned(), text: tuned.schedule.clone() });
+        options.schedule = Some(tuned.given());
     }
     let compiled = py.detach(|| attended(model, &options))?;
     Ok((compiled.map_err(|error| errors::raise(&error))?, options, tuned))

@@ -6,29 +6,77 @@
 //! the entries used longest ago go first; a process that has one of them mapped keeps it.
 //!
 //! Entries are machine code: whoever can write to the folder decides what runs. It is made for its owner alone, and one that
-//! others own, or may write to, is refused.
+//! others own, or may write to, is refused. In a folder that is read only nothing changes: neither entries nor the times of their use.
 
 mod memory;
+mod record;
 
+use std::ffi::CString;
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-pub(crate) use memory::{FileMemory, Unfinished};
+pub(crate) use memory::Unfinished;
+pub use memory::{FileMemory, MemoryKeys};
+pub use record::Record;
 
 /// A folder of cached objects.
 #[derive(Debug)]
 pub struct ObjectCache {
     dir: PathBuf,
+    access: Access,
     max_bytes: u64,
     /// Bytes in the folder when last counted, and those put since; other processes' are not in it. Counted before the
     /// first is put: who only looks things up need not wait for that.
     used: AtomicU64,
     /// Makes the names of this cache's unfinished files differ.
     unfinished: AtomicU64,
+}
+
+/// What may be done with a cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Entries are found, kept and removed.
+    ReadWrite,
+    /// Entries are found.
+    Read,
+}
+
+/// What a folder has of a record.
+#[derive(Debug)]
+pub enum Found {
+    /// No entry.
+    Nothing,
+    /// An entry that differs from what was written.
+    Damaged,
+    /// Memory that was kept in another boot of the system, of which nothing says that all of it is there.
+    OtherBoot,
+    /// An entry.
+    Whole(Payload),
+}
+
+/// What an entry holds.
+#[derive(Debug)]
+pub enum Payload {
+    /// Bytes that were put.
+    Object(Vec<u8>),
+    /// Memory that load steps computed.
+    Memory(FileMemory),
+}
+
+impl Payload {
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Payload::Object(bytes) => bytes,
+            Payload::Memory(memory) => memory.bytes(),
+        }
+    }
 }
 
 /// Names an entry by a hash of everything that its content depends on.
@@ -66,14 +114,14 @@ pub enum OpenError {
     },
     /// Somebody else may have put machine code there.
     #[error(
-        "the cache {} {why}: whoever writes there decides what runs\n  = help: {help}, or name another folder with \
+        "the cache {} {exposed}: whoever writes there decides what runs\n  = help: {help}, or name another folder with \
          LITZ_CACHE_DIR (empty: none)", .folder.display()
     )]
     Exposed {
         /// The folder.
         folder: PathBuf,
         /// How.
-        why: String,
+        exposed: Exposed,
         /// What to do.
         help: String,
     },
@@ -98,29 +146,54 @@ impl CacheKey {
         }
         CacheKey(*hasher.finalize().as_bytes())
     }
+}
 
-    /// Hashes this key and more parts.
-    pub fn and(&self, parts: &[&[u8]]) -> CacheKey {
-        CacheKey::new(&[&[&self.0[..]], parts].concat())
+impl fmt::Display for CacheKey {
+    /// In hexadecimal digits.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&blake3::Hash::from(self.0).to_hex())
     }
 }
 
 impl ObjectCache {
-    /// Opens the cache in `dir`, which is created for this user alone if missing. Its entries, headers included, are
-    /// kept below about `max_bytes`.
+    /// Opens the cache in `dir`, which is created for this user alone if missing and to be written. Its entries, headers included, are
+    /// kept below about `max_bytes`. It is read only as well where the folder's mode, or the system, does not let this user write there.
     ///
     /// # Errors
     /// Where the folder cannot be made, and where others own it or may write to it.
-    pub fn open(dir: PathBuf, max_bytes: u64) -> Result<ObjectCache, OpenError> {
-        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
+    pub fn open(dir: PathBuf, max_bytes: u64, access: Access) -> Result<ObjectCache, OpenError> {
+        let made = match access {
+            Access::ReadWrite => fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir),
+            Access::Read => Ok(()),
+        };
         let metadata = made.and_then(|()| fs::metadata(&dir));
         let metadata = metadata.map_err(|source| OpenError::Io { folder: dir.clone(), source })?;
-        // SAFETY: it takes nothing and cannot fail.
-        let user = unsafe { libc::geteuid() };
-        if let Some((why, help)) = exposed(metadata.uid(), metadata.mode(), user, &dir) {
-            return Err(OpenError::Exposed { folder: dir, why, help });
+        if let Some(exposed) = Exposed::find(metadata.uid(), metadata.mode(), user()) {
+            let help = match exposed {
+                Exposed::Foreign { .. } => "remove it".to_owned(),
+                Exposed::Writable { .. } => format!("empty it and `chmod 700 {}`", dir.display()),
+            };
+            return Err(OpenError::Exposed { folder: dir, exposed, help });
         }
-        Ok(ObjectCache { dir, max_bytes, used: AtomicU64::new(NOT_COUNTED), unfinished: AtomicU64::new(0) })
+        let may_write = metadata.mode() & 0o200 != 0 && is_writable(&dir);
+        let access = if may_write { access } else { Access::Read };
+        let (used, unfinished) = (AtomicU64::new(NOT_COUNTED), AtomicU64::new(0));
+        Ok(ObjectCache { dir, access, max_bytes, used, unfinished })
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.dir
+    }
+
+    /// What may be done with it.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// Bytes that entries may take.
+    pub fn max_bytes(&self) -> u64 {
+        self.max_bytes
     }
 
     /// What is there.
@@ -140,37 +213,79 @@ impl ObjectCache {
     pub fn get(&self, key: &CacheKey) -> Option<Vec<u8>> {
         let path = self.path_of(key);
         let mut file = File::open(&path).ok()?;
-        let mut entry = Vec::new();
-        file.read_to_end(&mut entry).ok()?;
-        if !is_sound(&entry, key) {
-            // Another process may remove it, too, or put it anew in between; then it is a miss once more.
-            let _ = fs::remove_file(&path);
+        let Some(payload) = read_entry(&mut file, key) else {
+            self.remove_damaged(&path);
             return None;
-        }
-        // The time of last use; where it cannot be set the entry just looks older than it is.
-        let _ = file.set_modified(SystemTime::now());
-        entry.drain(..HEADER_LEN);
-        Some(entry)
+        };
+        self.touch(&file);
+        Some(payload)
     }
 
-    /// Puts a payload under `key`, in place of any there. A payload beyond the whole limit is not kept.
+    /// What is there of a record, which stays as it is.
+    pub fn find(&self, record: &Record) -> Found {
+        match File::open(self.path_of(record.key())) {
+            Ok(mut file) => match read_entry(&mut file, record.key()) {
+                Some(payload) => Found::Whole(Payload::Object(payload)),
+                None => Found::Damaged,
+            },
+            Err(_) => self.find_memory(record.key()),
+        }
+    }
+
+    /// Bytes of the file that is there of a record, whole or not.
+    pub fn entry_bytes(&self, record: &Record) -> Option<u64> {
+        let bytes = |extension| fs::metadata(self.path(record.key(), extension)).ok().map(|it| it.len());
+        bytes(EXTENSION).or_else(|| bytes(MEMORY_EXTENSION))
+    }
+
+    /// Puts a payload under `key`, in place of any there. A payload beyond the whole limit is not kept, nor is any in a folder that is read
+    /// only.
     pub fn put(&self, key: &CacheKey, payload: &[u8]) -> io::Result<()> {
         if !self.make_room((HEADER_LEN + payload.len()) as u64)? {
             return Ok(());
         }
-        let (file, unfinished) = self.create_unfinished(key)?;
-        let written =
-            write_entry(file, key, payload).and_then(|()| fs::rename(&unfinished, self.path_of(key)));
-        if let Err(error) = written {
-            let _ = fs::remove_file(&unfinished);
-            return Err(error);
-        }
-        Ok(())
+        self.write(key, &self.path_of(key), |file| write_entry(file, key, payload))
     }
 
-    /// Counts `len` bytes more, removing others where the limit asks for it; false: it has no room for so many.
+    /// As [`ObjectCache::put`], under the key of a record, which is kept beside it.
+    pub fn put_recorded(&self, record: &Record, payload: &[u8]) -> io::Result<()> {
+        self.keep_record(record)?;
+        self.put(record.key(), payload)
+    }
+
+    /// Writes a file beside its place and renames it into it.
+    fn write(
+        &self,
+        key: &CacheKey,
+        path: &Path,
+        write: impl FnOnce(File) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let (file, unfinished) = self.create_unfinished(key)?;
+        let written = write(file).and_then(|()| fs::rename(&unfinished, path));
+        if written.is_err() {
+            let _ = fs::remove_file(&unfinished);
+        }
+        written
+    }
+
+    /// Notes that an entry is used at this moment.
+    fn touch(&self, file: &File) {
+        if self.access == Access::ReadWrite {
+            // Where the time cannot be set the entry just looks older than it is.
+            let _ = file.set_modified(SystemTime::now());
+        }
+    }
+
+    /// Another process may remove it, too, or put it anew in between; then it is a miss once more.
+    fn remove_damaged(&self, path: &Path) {
+        if self.access == Access::ReadWrite {
+            let _ = fs::remove_file(path);
+        }
+    }
+
+    /// Counts `len` bytes more, removing others where the limit asks for it; false: it has no room for so many, or is read only.
     fn make_room(&self, len: u64) -> io::Result<bool> {
-        if len > self.max_bytes {
+        if len > self.max_bytes || self.access == Access::Read {
             return Ok(false);
         }
         let count = |used: u64| if used == NOT_COUNTED { None } else { used.checked_add(len) };
@@ -184,10 +299,10 @@ impl ObjectCache {
     /// A file that nobody else writes. Its name may be taken by another cache of this process, or of a
     /// process with this number in another container, so names are tried until one is free.
     fn create_unfinished(&self, key: &CacheKey) -> io::Result<(File, PathBuf)> {
-        let (name, process) = (blake3::Hash::from(key.0).to_hex(), std::process::id());
+        let process = std::process::id();
         loop {
             let number = self.unfinished.fetch_add(1, Ordering::Relaxed);
-            let path = self.dir.join(format!("{name}-{process}-{number}.{UNFINISHED_EXTENSION}"));
+            let path = self.dir.join(format!("{key}-{process}-{number}.{UNFINISHED_EXTENSION}"));
             match File::create_new(&path) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 result => return Ok((result?, path)),
@@ -200,7 +315,7 @@ impl ObjectCache {
     }
 
     fn path(&self, key: &CacheKey, extension: &str) -> PathBuf {
-        self.dir.join(format!("{}.{extension}", blake3::Hash::from(key.0).to_hex()))
+        self.dir.join(format!("{key}.{extension}"))
     }
 
     /// When each file of the cache was used last, its path, its length, and whether it is an entry, not unfinished.
@@ -242,22 +357,57 @@ impl ObjectCache {
             }
         }
         self.used.store(used, Ordering::Relaxed);
-        Ok(())
+        self.forget_records()
     }
 }
 
-/// How a folder with this owner and mode lets others write to it, and what to do about that. The administrator may.
-fn exposed(owner: u32, mode: u32, user: u32, dir: &Path) -> Option<(String, String)> {
-    let name = dir.display();
-    if owner != user && owner != 0 {
-        return Some((format!("belongs to user {owner}, and this is user {user}"), "remove it".to_owned()));
+/// How others may have changed a file or a folder.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Exposed {
+    /// It is somebody else's, and not the administrator's.
+    Foreign {
+        /// Whose.
+        owner: u32,
+        /// Who runs this process.
+        user: u32,
+    },
+    /// Its group, or everybody, may write to it.
+    Writable {
+        /// Its permissions.
+        mode: u32,
+    },
+}
+
+impl Exposed {
+    /// What this owner and mode let others do. The administrator may do anything.
+    fn find(owner: u32, mode: u32, user: u32) -> Option<Exposed> {
+        if owner != user && owner != 0 {
+            return Some(Exposed::Foreign { owner, user });
+        }
+        (mode & 0o022 != 0).then_some(Exposed::Writable { mode: mode & 0o7777 })
     }
-    (mode & 0o022 != 0).then(|| {
-        (
-            format!("can be written by others (mode {:o})", mode & 0o7777),
-            format!("empty it and `chmod 700 {name}`"),
-        )
-    })
+}
+
+impl fmt::Display for Exposed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Exposed::Foreign { owner, user } => write!(f, "belongs to user {owner}, and this is user {user}"),
+            Exposed::Writable { mode } => write!(f, "can be written by others (mode {mode:o})"),
+        }
+    }
+}
+
+/// Who runs this process.
+fn user() -> u32 {
+    // SAFETY: it takes nothing and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// Whether the system lets this process write to a folder: the folder may be another user's, or on a disk that is read only.
+fn is_writable(dir: &Path) -> bool {
+    let Ok(path) = CString::new(dir.as_os_str().as_bytes()) else { return false };
+    // SAFETY: the path is a string of C's that lives as long as the call.
+    unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::W_OK, libc::AT_EACCESS) == 0 }
 }
 
 fn write_entry(mut file: File, key: &CacheKey, payload: &[u8]) -> io::Result<()> {
@@ -267,11 +417,18 @@ fn write_entry(mut file: File, key: &CacheKey, payload: &[u8]) -> io::Result<()>
     file.write_all(payload)
 }
 
-fn is_sound(entry: &[u8], key: &CacheKey) -> bool {
-    let Some((header, payload)) = entry.split_at_checked(HEADER_LEN) else { return false };
+/// The payload of a file that holds what was put under `key`.
+fn read_entry(file: &mut File, key: &CacheKey) -> Option<Vec<u8>> {
+    let mut entry = Vec::new();
+    file.read_to_end(&mut entry).ok()?;
+    let (header, payload) = entry.split_at_checked(HEADER_LEN)?;
     let (magic, hashes) = header.split_at(MAGIC.len());
     let (name, hash) = hashes.split_at(HASH_LEN);
-    magic == MAGIC && name == key.0 && hash == blake3::hash(payload).as_bytes()
+    if magic != MAGIC || name != key.0 || hash != blake3::hash(payload).as_bytes() {
+        return None;
+    }
+    entry.drain(..HEADER_LEN);
+    Some(entry)
 }
 
 fn has_extension(path: &Path, extension: &str) -> bool {
@@ -293,7 +450,15 @@ mod tests {
         }
 
         pub(super) fn open(&self, max_bytes: u64) -> ObjectCache {
-            ObjectCache::open(self.0.join("nested"), max_bytes).expect("opens")
+            self.open_for(max_bytes, Access::ReadWrite)
+        }
+
+        pub(super) fn open_for(&self, max_bytes: u64, access: Access) -> ObjectCache {
+            ObjectCache::open(self.0.join("nested"), max_bytes, access).expect("opens")
+        }
+
+        pub(super) fn path(&self) -> &Path {
+            &self.0
         }
     }
 
@@ -305,6 +470,10 @@ mod tests {
 
     pub(super) fn key(number: usize) -> CacheKey {
         CacheKey::new(&[b"test", &number.to_le_bytes()])
+    }
+
+    pub(super) fn record(number: usize) -> Record {
+        Record::new([("kind", "test"), ("number", &*number.to_string())])
     }
 
     fn file_count(cache: &ObjectCache) -> usize {
@@ -343,7 +512,7 @@ mod tests {
             [(0o755, true), (0o770, false), (0o702, false), (0o1777, false), (0o500, true)]
         {
             fs::set_permissions(&cache.dir, fs::Permissions::from_mode(wanted)).expect("it is ours");
-            let opened = ObjectCache::open(cache.dir.clone(), 1 << 20);
+            let opened = ObjectCache::open(cache.dir.clone(), 1 << 20, Access::ReadWrite);
             assert_eq!(opened.is_ok(), is_taken, "{wanted:o}");
             if let Err(error) = opened {
                 let message = error.to_string();
@@ -351,10 +520,51 @@ mod tests {
             }
         }
         fs::set_permissions(&cache.dir, fs::Permissions::from_mode(0o700)).expect("it is ours");
-        let dir = Path::new("/cache");
-        assert!(exposed(7, 0o700, 7, dir).is_none() && exposed(0, 0o755, 7, dir).is_none());
-        let (why, _) = exposed(8, 0o700, 7, dir).expect("another user's");
-        assert_eq!(why, "belongs to user 8, and this is user 7");
+        assert_eq!((Exposed::find(7, 0o700, 7), Exposed::find(0, 0o755, 7)), (None, None));
+        let foreign = Exposed::find(8, 0o700, 7).expect("another user's");
+        assert_eq!(foreign.to_string(), "belongs to user 8, and this is user 7");
+    }
+
+    /// A folder's entries by name, with their contents and times.
+    fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>, SystemTime)> {
+        let read = |found: io::Result<fs::DirEntry>| {
+            let path = found.expect("readable").path();
+            let modified = fs::metadata(&path).and_then(|it| it.modified()).expect("it has one");
+            (path.clone(), fs::read(path).expect("readable"), modified)
+        };
+        let mut all: Vec<_> = fs::read_dir(dir).expect("readable").map(read).collect();
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn nothing_changes_in_a_folder_that_is_read_only() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = Folder::new("read-only");
+        let missing = ObjectCache::open(folder.0.join("nested"), 1 << 20, Access::Read);
+        assert!(matches!(missing, Err(OpenError::Io { .. })) && !folder.0.exists());
+        let cache = folder.open(1 << 20);
+        cache.put_recorded(&record(0), b"payload").expect("puts");
+        cache.put(&key(1), b"damaged").expect("puts");
+        fs::write(cache.path_of(&key(1)), b"litz").expect("writable");
+        fs::write(cache.dir.join("old.tmp"), b"half of").expect("writable");
+        let before = contents(&cache.dir);
+        // The limit is less than what is there.
+        let by_option = || folder.open_for(1, Access::Read);
+        let by_mode = || {
+            fs::set_permissions(&cache.dir, fs::Permissions::from_mode(0o555)).expect("it is ours");
+            folder.open(1 << 20)
+        };
+        for open in [&by_option as &dyn Fn() -> ObjectCache, &by_mode] {
+            let opened = open();
+            assert_eq!(opened.access(), Access::Read);
+            assert_eq!(opened.get(record(0).key()).as_deref(), Some(&b"payload"[..]));
+            assert_eq!(opened.get(&key(1)), None);
+            opened.put_recorded(&record(2), b"not kept").expect("that is no error");
+            assert!(opened.make(&record(3), 100).is_none());
+            assert_eq!(contents(&opened.dir), before);
+        }
+        fs::set_permissions(&cache.dir, fs::Permissions::from_mode(0o700)).expect("it is ours");
     }
 
     #[test]

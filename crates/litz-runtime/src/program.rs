@@ -30,7 +30,7 @@ use litz_ir::kernel::Kernel;
 use litz_ir::program::Program;
 
 use crate::arena::GuardPages;
-use crate::cache::{CacheKey, ObjectCache};
+use crate::cache::{MemoryKeys, ObjectCache};
 use crate::device::Device;
 use crate::error::{ConstantError, RunError};
 use crate::host::{Host, HostCalls, Hosted};
@@ -90,9 +90,9 @@ pub struct RunOptions<'a> {
     pub limits: Limits,
     /// Where native code that leaves a buffer faults. Without effect on a device with memory of its own.
     pub guard_pages: GuardPages,
-    /// The cache, and a key that stands for program, kernels and weights: what load steps compute is kept there, and where
+    /// The cache, and keys that stand for program, kernels and weights: what load steps compute is kept there, and where
     /// it is there already, they do not run. Without effect with guard pages, and on a device with memory of its own.
-    pub kept_as: Option<(&'a ObjectCache, &'a CacheKey)>,
+    pub kept_as: Option<(&'a ObjectCache, &'a MemoryKeys)>,
     /// The devices that the program names, besides that of its first line, each with the kernels loaded that are launched there.
     pub devices: Vec<(graph::Device, Arc<dyn Device>)>,
     /// Whether each step of a call is watched: that buffers in use lie apart, and that nothing is read which nothing has written. Steps

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use litz_ir::Scalar;
 use litz_ir::kernel::Kernel;
-use litz_runtime::cache::{CacheKey, ObjectCache};
+use litz_runtime::cache::{Access, MemoryKeys, ObjectCache, Record};
 use litz_runtime::device::Device;
 use litz_runtime::native::{KernelFn, NativeDevice};
 use litz_runtime::pool::ThreadPool;
@@ -239,7 +239,7 @@ fn results_share_memory_with_nothing() {
 #[test]
 fn what_load_steps_keep_lives_in_the_cache_unless_calls_write_it() {
     let folder = std::env::temp_dir().join(format!("litz-kept-{}", std::process::id()));
-    let cache = ObjectCache::open(folder.clone(), 1 << 20).expect("opens");
+    let cache = ObjectCache::open(folder.clone(), 1 << 20, Access::ReadWrite).expect("opens");
     let load = "param x: f32[1, 4]
       const w: f32[4] = \"bias\"
       load {
@@ -260,11 +260,12 @@ fn what_load_steps_keep_lives_in_the_cache_unless_calls_write_it() {
     for (program, expected) in [(&reads, [21.0, 42.0, 63.0, 84.0]), (&writes, [2.0, 4.0, 6.0, 8.0])] {
         let program = litz_ir::text::program::parse(program).unwrap_or_else(|diags| panic!("{diags:?}"));
         let kernels = kernels(&[ADD_ROW, DOUBLE]);
-        let key = CacheKey::new(&[program.name.as_bytes()]);
+        let own = Some(Record::new([("program", &*program.name)]));
+        let keys = MemoryKeys { own, imported: None };
         let build = |bias: Tensor| {
             let device = Arc::new(ReferenceDevice::new(&kernels).expect("they are sound"));
             let weights = HashMap::from([("bias".to_owned(), bias)]);
-            let options = RunOptions { kept_as: Some((&cache, &key)), ..RunOptions::default() };
+            let options = RunOptions { kept_as: Some((&cache, &keys)), ..RunOptions::default() };
             Executable::with_options(&program, &kernels, device, &weights, &options).expect("it is sound")
         };
         let x = tensor(&[1, 4], &[1.0, 2.0, 3.0, 4.0]);
@@ -274,7 +275,7 @@ fn what_load_steps_keep_lives_in_the_cache_unless_calls_write_it() {
         let second = build(tensor(&[4], &[0.0; 4])).run(&[x]).expect("the call is right");
         assert_eq!(floats(&second[0]), expected);
     }
-    assert_eq!(std::fs::read_dir(&folder).expect("readable").count(), 1, "only @reads has an entry");
+    assert_eq!(cache.info().expect("readable").entries, 1, "only @reads has an entry");
     std::fs::remove_dir_all(folder).expect("there");
 }
 

@@ -13,6 +13,7 @@ use crate::profile::Profile;
 use crate::reproducer;
 use crate::runner::{Runner, Stage, Timing};
 use crate::state;
+use crate::tuned;
 use litz_backend::Backend;
 use litz_codegen::Realized;
 use litz_ir::graph;
@@ -25,6 +26,7 @@ use litz_runtime::program::{
 };
 use litz_runtime::reference::{Counts, ReferenceDevice};
 use litz_runtime::tensor::Input;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -34,6 +36,7 @@ impl Model {
     /// # Errors
     /// When the model uses something unsupported.
     pub fn texts(&self, options: &Options, to: Stage, run: &mut Runner<'_>) -> Result<Texts, Error> {
+        let options = &*self.scheduled(options)?;
         let graph = &self.imported.graph;
         let backend = backends::backend(options)?;
         self.check_supported(backend.target())?;
@@ -60,6 +63,7 @@ impl Model {
     /// # Errors
     /// As [`Model::compile`].
     pub fn compile_with(&self, options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Compiled, Error> {
+        let options = &*self.scheduled(options)?;
         let mut run = Runner::new(options.verify, options.dump.clone(), progress);
         let cache = options.cache()?;
         let backend = backends::backend(options)?;
@@ -78,7 +82,7 @@ impl Model {
         let loaded = run.step("load", || Loaded::new(&*backend, realized, code.as_ref(), options))?;
         let Loaded { device, devices, profile, reference } = loaded;
         let run_options = RunOptions {
-            kept_as: kept.as_ref().and_then(Kept::memory),
+            kept_as: kept.as_ref().map(Kept::memory),
             ..run_options(options, devices, ConstantSource::Model)
         };
         let (program, kernels) = (&realized.program, &realized.kernels);
@@ -104,12 +108,22 @@ impl Model {
         options: &Options,
         progress: &mut dyn FnMut(&str),
     ) -> Result<(Vec<Timing>, Realized, Code), Error> {
+        let options = &*self.scheduled(options)?;
         let mut run = Runner::new(options.verify, options.dump.clone(), progress);
         let (cache, backend) = (options.cache()?, backends::backend(options)?);
         let kept = cache.as_ref().and_then(|cache| Kept::new(self, &*backend, options, cache));
         let (texts, code) = self.code(&*backend, options, &mut run, cache.as_ref(), kept.as_ref())?;
         let realized = texts.realized.ok_or_else(|| Error::bug("realize", "it gave nothing"))?;
         Ok((run.timings, realized, code))
+    }
+
+    /// The options with the schedule that tuning found, where they ask for it and there is one.
+    pub(crate) fn scheduled<'a>(&self, options: &'a Options) -> Result<Cow<'a, Options>, Error> {
+        if !options.tuned || options.schedule.is_some() {
+            return Ok(Cow::Borrowed(options));
+        }
+        let schedule = tuned::found(self, options)?.map(|tuned| tuned.given());
+        Ok(Cow::Owned(Options { schedule, tuned: false, ..options.clone() }))
     }
 
     /// Texts and machine code: those that an earlier process left in the cache, else made.

@@ -54,6 +54,7 @@ mod state;
 pub mod tensors;
 mod text;
 pub mod tune;
+mod tuned;
 
 pub use backends::{Device, backend, compile_kernels, devices};
 pub use compiled::Compiled;

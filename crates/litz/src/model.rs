@@ -168,6 +168,11 @@ impl Model {
         }
     }
 
+    /// Whether its weights lie in a file that is mapped.
+    pub(crate) fn is_of_file(&self) -> bool {
+        matches!(&self.source, Source::Archive { file: Some(_), .. })
+    }
+
     /// What tells the file from others and from itself after a change; `None` where nothing does.
     pub(crate) fn file(&self) -> Option<&FileIdentity> {
         match &self.source {

@@ -7,14 +7,14 @@ use litz_backend::Factory;
 use litz_ir::target::Target;
 use litz_passes::graph;
 use litz_passes::loops::{self, Inlining};
-use litz_runtime::cache::{CacheInfo, ObjectCache, OpenError};
+use litz_runtime::cache::{Access, CacheInfo, ObjectCache, OpenError};
 use litz_runtime::images::Architecture;
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::reference::ReferenceOptions;
 use litz_runtime::{GuardPages, Host, Limits};
 use litz_schedule::Heuristics;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -52,6 +52,9 @@ pub struct Options {
     pub cache: Option<PathBuf>,
     /// Most bytes that folder holds.
     pub cache_bytes: u64,
+    /// Nothing in that folder changes: what it has is used, and nothing is kept. A folder that this user may not write to is used like
+    /// that anyway.
+    pub cache_read_only: bool,
     /// Folder that every stage's text is written to.
     pub dump: Option<PathBuf>,
     /// What a compilation, its constants and a call may take; more is an error that names the limit.
@@ -77,6 +80,9 @@ pub struct Options {
     pub heuristics: Heuristics,
     /// How the model runs; `None`: as the scheduler decides.
     pub schedule: Option<GivenSchedule>,
+    /// Where there is no schedule: run by the one that tuning found for the same loops and target, where the cache has one
+    /// ([`crate::tune::found`]).
+    pub tuned: bool,
     /// Who is asked for operators that Litz does not have; `None`: nobody.
     pub host: Option<HostOption>,
     /// What becomes of operators that the host has and Litz has not.
@@ -171,6 +177,7 @@ impl Default for Options {
             profile: false,
             cache: None,
             cache_bytes: 4 << 30,
+            cache_read_only: false,
             dump: None,
             limits: Limits::default(),
             guard_pages: GuardPages::Off,
@@ -182,6 +189,7 @@ impl Default for Options {
             inlining: Inlining::default(),
             heuristics: Heuristics::default(),
             schedule: None,
+            tuned: false,
             model: None,
             host: None,
             fallback: Fallback::default(),
@@ -250,11 +258,20 @@ impl Options {
     /// Where others may write to it.
     pub(crate) fn cache(&self) -> Result<Option<ObjectCache>, OpenError> {
         let Some(dir) = &self.cache else { return Ok(None) };
-        match ObjectCache::open(dir.clone(), self.cache_bytes) {
+        match self.open_cache(dir) {
             Ok(cache) => Ok(Some(cache)),
             Err(OpenError::Io { .. }) => Ok(None),
             Err(exposed @ OpenError::Exposed { .. }) => Err(exposed),
         }
+    }
+
+    /// The cache in that folder.
+    ///
+    /// # Errors
+    /// As [`ObjectCache::open`].
+    pub(crate) fn open_cache(&self, dir: &Path) -> Result<ObjectCache, OpenError> {
+        let access = if self.cache_read_only { Access::Read } else { Access::ReadWrite };
+        ObjectCache::open(dir.to_owned(), self.cache_bytes, access)
     }
 
     /// What is in the cache that these options name; none where there is none.
@@ -266,7 +283,7 @@ impl Options {
     }
 
     /// The defaults, as changed by the environment: `LITZ_NUM_THREADS` (else `OMP_NUM_THREADS`), `LITZ_CACHE_DIR`
-    /// (else the user's cache folder; empty: none), `LITZ_DUMP`, `LITZ_CHECK_NAN` and
+    /// (else the user's cache folder; empty: none), `LITZ_DUMP`, `LITZ_CACHE_READ_ONLY`, `LITZ_CHECK_NAN` and
     /// `LITZ_PERF` (anything but 0).
     pub fn from_env() -> Options {
         let var = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());
@@ -283,8 +300,10 @@ impl Options {
                 .or_else(|| var("HOME").map(|home| PathBuf::from(home).join(".cache")))
                 .map(|dir| dir.join("litz")),
         };
-        options.check_nan = var("LITZ_CHECK_NAN").is_some_and(|value| value != "0");
-        options.perf = var("LITZ_PERF").is_some_and(|value| value != "0");
+        let is_set = |name: &str| var(name).is_some_and(|value| value != "0");
+        options.cache_read_only = is_set("LITZ_CACHE_READ_ONLY");
+        options.check_nan = is_set("LITZ_CHECK_NAN");
+        options.perf = is_set("LITZ_PERF");
         options.dump = var("LITZ_DUMP").map(PathBuf::from);
         options
     }

@@ -11,19 +11,19 @@ use crate::backends::backend;
 use crate::compiled::Compiled;
 use crate::error::Error;
 use crate::given::GivenSchedule;
-use crate::kept::Kept;
+use crate::kept::hash;
 use crate::made_up;
 use crate::model::Model;
 use crate::options::{Options, Verify};
 use crate::pipeline::Texts;
 use crate::profile::Launches;
 use crate::runner::{Runner, Stage};
+pub use crate::tuned::{Tuned, found, keep};
 use candidates::Class;
 use litz_ir::Diag;
 use litz_ir::graph::Graph;
 use litz_ir::schedule::{Schedule, ScheduleStep};
 use litz_runtime::Tensor;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -68,23 +68,6 @@ pub enum Event<'a> {
     },
 }
 
-/// What came of it.
-#[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
-pub struct Tuned {
-    /// A schedule's text, for [`Options::schedule`].
-    pub schedule: String,
-    /// The time of a call by the schedule of before, over that by this one: never below 1, and 1 where they are the same.
-    pub gain: f64,
-    /// Candidates that were timed.
-    pub tried: usize,
-    /// Candidates that could not be proved or compiled.
-    pub refused: usize,
-    /// Candidates that the schedule is made of.
-    pub kept: usize,
-}
-
-/// The name that the cache has for what tuning found.
-const NOTE: &str = "tuned";
 /// Turns of a candidate; as many again confirm it.
 const TURNS: usize = 5;
 /// Turns of the last comparison.
@@ -129,17 +112,14 @@ pub fn tune_once(
             format!("`{op}` does more than give results, and calls that are timed would do it, too");
         return Err(Error::unsupported(Diag::new("tuning-has-effects", message)));
     }
-    let cache = options.cache()?;
-    let backend = backend(options)?;
-    let kept = cache.as_ref().and_then(|cache| Kept::new(model, &*backend, options, cache));
-    if let Some(tuned) = kept.as_ref().and_then(|kept| kept.note::<Tuned>(NOTE)) {
+    if let Some(tuned) = found(model, options)? {
         return Ok(tuned);
     }
     let inputs = made_up::inputs(&made_up::of_model(model), &model.imported.graph.facts)?;
     let tuned = tune(model, options, &inputs, budget, tell)?;
     // What was cut short is not what there is to find.
-    if let Some(kept) = kept.filter(|_| !budget.stop.load(Ordering::Relaxed)) {
-        kept.put_note(NOTE, &tuned);
+    if !budget.stop.load(Ordering::Relaxed) {
+        keep(model, &tuned, options)?;
     }
     Ok(tuned)
 }
@@ -165,7 +145,8 @@ fn tune_by(
     let began = Instant::now();
     // The cache is for what ships.
     let verify = options.verify.min(Verify::Stages);
-    let options = Options { profile: true, cache: None, dump: None, verify, ..options.clone() };
+    let scheduled = model.scheduled(options)?.into_owned();
+    let options = Options { profile: true, cache: None, dump: None, verify, ..scheduled };
     let mut quiet = |_: &str| {};
     let texts = model.texts(&options, Stage::Program, &mut Runner::new(verify, None, &mut quiet))?;
     let Texts { loops: Some(loops), schedule: Some(schedule), realized: Some(realized), .. } = texts else {
@@ -209,12 +190,22 @@ fn tune_by(
             kept += 1;
         }
     }
-    let unchanged = Tuned { schedule: schedule.to_string(), gain: 1.0, tried, refused, kept: 0 };
+    let (hashed, before) = (hash(&loops), hash(&schedule));
+    let made = |schedule: &Schedule, gain, kept| Tuned {
+        schedule: schedule.to_string(),
+        gain,
+        tried,
+        refused,
+        kept,
+        loops: hashed.clone(),
+        before: before.clone(),
+    };
+    let unchanged = made(&schedule, 1.0, 0);
     let Some((tuned, compiled)) = best else { return Ok(unchanged) };
     let gain =
         median(tuner.turns(&start, &compiled, LAST_TURNS)?.iter().map(|(old, new)| old.call / new.call));
     Ok(match gain > 1.0 {
-        true => Tuned { schedule: tuned.to_string(), gain, tried, refused, kept },
+        true => made(&tuned, gain, kept),
         false => unchanged,
     })
 }

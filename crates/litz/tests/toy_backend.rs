@@ -147,12 +147,12 @@ fn code_of_the_toy_is_cached_and_saved_as_its_own() {
     let first = digits().compile(&cached).expect("it compiles");
     let second = digits().compile(&cached).expect("it compiles");
     assert!(was_scheduled(&first) && !was_scheduled(&second));
-    // Another backend with the same target finds nothing of it.
+    // The target that it has anyway may be named. Another backend with the same target finds nothing of it.
     let target = "cpu(isa=sse2, threads=1)".parse().expect("a target");
     let toy = Options { target: Some(target), ..cached.clone() };
     let cpu = Options { backend: litz::BACKENDS[0], ..toy.clone() };
     let compiled = digits().compile(&toy).expect("it compiles");
-    assert!(was_scheduled(&compiled));
+    assert!(!was_scheduled(&compiled));
     if cfg!(target_arch = "x86_64") {
         assert!(was_scheduled(&digits().compile(&cpu).expect("it compiles")));
     }

@@ -35,6 +35,8 @@ class Options:
     dump: str | os.PathLike | None = None
     # A folder of compiled code that processes share; none: nothing is kept. "default" is that of the command line.
     cache: str | os.PathLike | None = "default"
+    # Whether nothing in that folder changes: what it has is used, and nothing is kept; none: as `LITZ_CACHE_READ_ONLY` says.
+    cache_read_only: bool | None = None
     # Run on the interpreter that defines what is right.
     reference: bool = False
     # Verify after every pass.
@@ -62,6 +64,8 @@ class Options:
             options["check_nan"] = self.check_nan
         if self.cache != "default":
             options["cache"] = self.cache
+        if self.cache_read_only is not None:
+            options["cache_read_only"] = self.cache_read_only
         return options | self.settings
 
 
@@ -75,6 +79,7 @@ def _operators(value) -> bool:
 
 
 _TRUTH = "True or False", lambda value: isinstance(value, bool)
+_TRUTH_OR_NONE = "True, False or None", lambda value: value is None or isinstance(value, bool)
 _FOLDER = "a folder or None", lambda value: value is None or isinstance(value, (str, os.PathLike))
 
 # What each option may be, in words and as a predicate.
@@ -88,9 +93,10 @@ VALUES = {
     "numerics": _one_of("eager"),
     "dump": _FOLDER,
     "cache": _FOLDER,
+    "cache_read_only": _TRUTH_OR_NONE,
     "reference": _TRUTH,
     "verify": _TRUTH,
-    "check_nan": ("True, False or None", lambda value: value is None or isinstance(value, bool)),
+    "check_nan": _TRUTH_OR_NONE,
     "keep_failures": _FOLDER,
     "keep_calls": _FOLDER,
 }

@@ -28,7 +28,7 @@ use super::prepared::{Origin, Prepared, PreparedStep};
 use super::queues::Devices;
 use super::{Code, ConstantSource, Executable, lock};
 use crate::arena::AlignedBuf;
-use crate::cache::{CacheKey, ObjectCache};
+use crate::cache::{MemoryKeys, ObjectCache};
 use crate::error::{ConstantError, RunError};
 use crate::limits::Limit;
 use crate::tensor::{Tensor, TensorError, span_bytes};
@@ -143,7 +143,7 @@ impl Layout {
         constants: Vec<Arc<Constant>>,
         devices: &Devices,
         prepared: &Prepared,
-        kept_as: Option<(&ObjectCache, &CacheKey)>,
+        kept_as: Option<(&ObjectCache, &MemoryKeys)>,
     ) -> Result<Memory, RunError> {
         let bytes = constants.iter().map(|constant| constant.len() as u64);
         let bytes = bytes.chain(self.kept.iter().map(|&(_, bytes)| bytes as u64));

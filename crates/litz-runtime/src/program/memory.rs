@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::queues::Devices;
 use crate::arena::{ALIGNMENT, AlignedBuf, GuardPages, OutOfMemory};
-use crate::cache::{CacheKey, FileMemory, ObjectCache, Unfinished};
+use crate::cache::{FileMemory, MemoryKeys, ObjectCache, Unfinished};
 use crate::device::{AddressSpace, Buffer, Copy, Device};
 use crate::error::RunError;
 use crate::weights::ConstMemory;
@@ -65,12 +65,13 @@ enum Kept {
 }
 
 impl Kept {
-    fn new(bytes: usize, kept_as: Option<(&ObjectCache, &CacheKey)>) -> Result<Kept, OutOfMemory> {
-        if let Some((cache, key)) = kept_as.filter(|_| bytes > 0) {
-            if let Some(memory) = cache.map(key, bytes) {
+    fn new(bytes: usize, kept_as: Option<(&ObjectCache, &MemoryKeys)>) -> Result<Kept, OutOfMemory> {
+        if let Some((cache, keys)) = kept_as.filter(|_| bytes > 0) {
+            if let Some(memory) = cache.map(keys, bytes) {
                 return Ok(Kept::File(memory));
             }
-            if let Some((memory, unfinished)) = cache.make(key, bytes) {
+            let made = keys.own.as_ref().and_then(|record| cache.make(record, bytes));
+            if let Some((memory, unfinished)) = made {
                 return Ok(Kept::Unfinished(memory, unfinished));
             }
         }
@@ -114,7 +115,7 @@ impl Memory {
     pub(super) fn new(
         constants: Vec<Arc<Constant>>,
         kept_slots: &[(usize, usize)],
-        kept_as: Option<(&ObjectCache, &CacheKey)>,
+        kept_as: Option<(&ObjectCache, &MemoryKeys)>,
         pages: GuardPages,
     ) -> Result<Memory, OutOfMemory> {
         let mut total = 0usize;

@@ -158,12 +158,15 @@ pub struct Compiling {
     /// is proved to compute the same, or refused
     #[arg(long, value_name = "FILE", value_parser = read_schedule)]
     schedule: Option<GivenSchedule>,
+    /// Run the model by the schedule that `litz tune` found for it on this target, here or where the cache was exported, if there is one
+    #[arg(long, conflicts_with = "schedule")]
+    tuned: bool,
 }
 
 impl Compiling {
     /// As [`Common::options`].
     pub fn options(&self) -> Options {
-        Options { schedule: self.schedule.clone(), ..self.common.options() }
+        Options { schedule: self.schedule.clone(), tuned: self.tuned, ..self.common.options() }
     }
 
     /// As [`Common::print_timings`].

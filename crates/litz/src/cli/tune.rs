@@ -5,7 +5,7 @@ use super::options::Compiling;
 use super::{format, inputs, load, output};
 use litz::Error;
 use litz::progress::Progress;
-use litz::tune::{Budget, Event, tune};
+use litz::tune::{self, Budget, Event};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,8 +62,12 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
                 output::note(format_args!("{kernel}{more}: {gain:.2} times as fast with {variant}\n"));
             }
         };
-        tune(&model, &options, &inputs, &Budget { time: args.budget, stop: &stop }, &mut tell)?
+        tune::tune(&model, &options, &inputs, &Budget { time: args.budget, stop: &stop }, &mut tell)?
     };
+    // What was cut short is not what there is to find.
+    if !stop.load(Ordering::Relaxed) {
+        tune::keep(&model, &tuned, &options)?;
+    }
     output::note(format_args!(
         "{:.3} times as fast: kept {} of {}, {} refused\n",
         tuned.gain,
