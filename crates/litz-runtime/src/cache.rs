@@ -8,6 +8,7 @@
 //! Entries are machine code: whoever can write to the folder decides what runs. It is made for its owner alone, and one that
 //! others own, or may write to, is refused. In a folder that is read only nothing changes: neither entries nor the times of their use.
 
+mod file;
 mod memory;
 mod record;
 
@@ -21,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+pub use file::{CacheFile, CacheFileError, FileEntry, write_file};
 pub(crate) use memory::Unfinished;
 pub use memory::{FileMemory, MemoryKeys};
 pub use record::Record;

@@ -16,6 +16,7 @@ mod artifact;
 pub mod attempt;
 mod backends;
 pub mod bisect;
+pub mod cache;
 pub mod case;
 pub mod check;
 mod code;

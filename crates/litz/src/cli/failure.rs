@@ -1,5 +1,6 @@
 //! Turns an error into what the user reads and the status that the process exits with.
 
+use litz::cache::CacheError;
 use litz::tensors::TensorFileError;
 use litz::{Error, Whose, whose};
 use litz_import::ImportError;
@@ -84,6 +85,20 @@ impl From<Error> for Failure {
             }
             Error::Run(run) => Failure { exit: run_exit(run), text: format!("error: {error}") },
             Error::Bug { .. } => Failure { exit: Exit::Broken, text: format!("error: {error}") },
+        }
+    }
+}
+
+impl From<CacheError> for Failure {
+    fn from(error: CacheError) -> Failure {
+        match error {
+            CacheError::Model(error) => Failure::from(*error),
+            CacheError::None
+            | CacheError::Open(_)
+            | CacheError::Read { .. }
+            | CacheError::Nothing { .. }
+            | CacheError::File(_)
+            | CacheError::OtherTarget { .. } => Failure::invalid(&error),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod bench;
 mod bisect;
+mod cache;
 mod check;
 mod compile;
 mod constants;
@@ -63,6 +64,8 @@ enum Command {
     Minify(minify::Args),
     /// Find the pass or kernel that makes the results of a model wrong
     Bisect(bisect::Args),
+    /// Move what was compiled, packed and tuned to other machines, and look at it
+    Cache(cache::Args),
     /// Run one pass on a text and print the result
     Opt(opt::Args),
 }
@@ -100,6 +103,7 @@ fn execute(command: &Command) -> Result<Exit, Failure> {
         Command::Tune(args) => tune::execute(args),
         Command::Minify(args) => minify::execute(args),
         Command::Bisect(args) => bisect::execute(args),
+        Command::Cache(args) => cache::execute(args),
         Command::Opt(args) => opt::execute(args),
     }
 }
