@@ -1,14 +1,18 @@
 """Keeps what AOTAutograd made of a model for other processes, in AOTAutograd's own cache."""
 
 import contextlib
+import contextvars
+import ctypes
 import functools
 import hashlib
 import pathlib
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler
 from torch._inductor.output_code import OutputCode
+from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _litz
 from .options import Options
@@ -20,13 +24,43 @@ _OWN = ("aten", "prims", "prim", "higher_order")
 _SETTINGS = {"bundled_autograd_cache": True, "force_non_lazy_backward_lowering": True}
 
 
-def can_keep(module: torch.fx.GraphModule, example_inputs: Sequence, options: Options) -> bool:
+# The frozen parameters of the graph that is compiled or taken up, by position among Dynamo's inputs.
+_PARAMETERS = contextvars.ContextVar("parameters", default={})
+
+
+class Frozen(NamedTuple):
+    """Stands for a frozen parameter in what is kept: who takes it up has the parameter."""
+
+    position: int
+
+
+def without_frozen(constants: dict) -> dict:
+    """Constants of a graph, with what stands for those that are frozen parameters."""
+    positions = {id(parameter): at for at, parameter in _PARAMETERS.get().items()}
+    return {name: Frozen(positions[id(value)]) if id(value) in positions else value for name, value in constants.items()}
+
+
+def with_frozen(constants: dict) -> dict:
+    """What `without_frozen` was given, in the process that takes the graph up."""
+    parameters = _PARAMETERS.get()
+    return {name: parameters[value.position] if isinstance(value, Frozen) else value for name, value in constants.items()}
+
+
+def can_keep(module: torch.fx.GraphModule, example_inputs: Sequence, parameters: dict, options: Options) -> bool:
     """Whether a graph of Dynamo's may be kept: a later process that finds it has to find what it would have compiled."""
     config = torch._functorch.config
     if not all(hasattr(config, name) for name in (*_SETTINGS, "enable_autograd_cache")) or not hasattr(torch.compiler.config, "cache_key_tag"):
         # An older PyTorch.
         return False
+    if not all(map(_is_plain, parameters.values())):
+        return False
     return _litz.cache_folder(options=options.native()) is not None and _is_of_pytorch(module) and not _share_memory(example_inputs)
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is what its type, sizes, strides and bytes say."""
+    is_as_stored = tensor.layout == torch.strided and not (tensor.is_conj() or tensor.is_neg() or tensor.is_quantized)
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.device.type in ("cpu", "cuda") and is_as_stored
 
 
 def _share_memory(values) -> bool:
@@ -62,12 +96,30 @@ def _attribute(module, path):
 
 
 @contextlib.contextmanager
-def kept(compilers: dict, options: Options):
-    """The compilers as AOTAutograd takes those whose functions it keeps. What others keep of the same graph is not ours."""
+def kept(compilers: dict, parameters: dict, options: Options):
+    """The compilers as AOTAutograd takes those whose functions it keeps. What others keep of the same graph is not ours, and neither is that of other
+    frozen parameters.
+    """
     torch_config = torch.compiler.config
-    tag = f"{torch_config.cache_key_tag} litz {_build()} {options}"
-    with torch._functorch.config.patch(_SETTINGS), torch_config.patch(cache_key_tag=tag):
-        yield {name: SerializableAOTDispatchCompiler(OutputCode, compiler) for name, compiler in compilers.items()}
+    tag = f"{torch_config.cache_key_tag} litz {_build()} {options} {_digest(parameters)}"
+    token = _PARAMETERS.set(parameters)
+    try:
+        with torch._functorch.config.patch(_SETTINGS), torch_config.patch(cache_key_tag=tag):
+            yield {name: SerializableAOTDispatchCompiler(OutputCode, compiler) for name, compiler in compilers.items()}
+    finally:
+        _PARAMETERS.reset(token)
+
+
+def _digest(parameters: dict) -> str:
+    """What tells frozen parameters from others. They are constants of what is compiled, and AOTAutograd's key knows their types alone."""
+    digest = hashlib.blake2b(digest_size=32)
+    with _disable_current_modes():
+        for position, parameter in parameters.items():
+            seen = parameter.dtype, tuple(parameter.shape), parameter.stride(), parameter.storage_offset(), parameter.device
+            elements = parameter.detach().cpu().contiguous()
+            digest.update(f"{position} {seen}".encode())
+            digest.update((ctypes.c_char * (elements.numel() * elements.element_size())).from_address(elements.data_ptr()))
+    return digest.hexdigest()
 
 
 @functools.cache

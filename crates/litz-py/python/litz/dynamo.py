@@ -45,10 +45,10 @@ def backend(module, example_inputs, *, mode=None, options=None, note=None):
         "bw_compiler": functools.partial(compiler, kind="backward"),
         "inference_compiler": functools.partial(compiler, parameters=parameters, kind="inference"),
     }
-    # A graph with frozen parameters is of this process, and what is noted, or found out of views, is what compiling it shows.
+    # What is noted, or found out of views, is what compiling a graph shows.
     retyped = _retyped(module)
-    is_kept = not (parameters or is_wrapped or note or retyped) and caching.can_keep(module, example_inputs, chosen)
-    keeping = caching.kept(compilers, chosen) if is_kept else contextlib.nullcontext(compilers)
+    is_kept = not (is_wrapped or note or retyped) and caching.can_keep(module, example_inputs, parameters, chosen)
+    keeping = caching.kept(compilers, parameters, chosen) if is_kept else contextlib.nullcontext(compilers)
     tracing_effects = effects.without_tokens() if inside is not None else contextlib.nullcontext()
     # Tokens of effects are no arguments and no results of graphs: what AOTAutograd counts does not always count them, and what it keeps never does.
     with torch._functorch.config.patch(unlift_effect_tokens=True), keeping as compilers, whole.kept(), tracing_effects:

@@ -7,6 +7,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _litz, collectives, counters, host, keeping
+from .caching import with_frozen, without_frozen
 from .errors import InternalError, UnsupportedError
 from .converting import Converted
 from .folders import folder_of_its_own
@@ -137,7 +139,8 @@ class Function(OutputCode):
         if self._kept is None:
             try:
                 with _disable_current_modes():
-                    state = {"converted": self.converted, "options": self.options, "module": _Code.of(self._module)}
+                    converted = replace(self.converted, constants=without_frozen(self.converted.constants))
+                    state = {"converted": converted, "options": self.options, "module": _Code.of(self._module)}
                     self._kept = pickle.dumps(state)
             except Exception as error:
                 raise _bypass()(f"a graph that cannot be pickled: {error}") from error
@@ -151,7 +154,9 @@ class Function(OutputCode):
         start = time.perf_counter()
         with _disable_current_modes():
             state = pickle.loads(self._kept)
-            self.converted, self.options, self.is_wrapped, self._module = state["converted"], state["options"], False, None
+            converted = state["converted"]
+            self.converted = replace(converted, constants=with_frozen(converted.constants))
+            self.options, self.is_wrapped, self._module = state["options"], False, None
             self._begin(compiled_of(self.converted, self.options))
         counters.TOTALS.seconds += time.perf_counter() - start
 

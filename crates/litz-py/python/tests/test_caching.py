@@ -193,9 +193,9 @@ scaled.register_fake(torch.empty_like)
 scaled.register_autograd(lambda context, gradient: gradient * float(sys.argv[1]))
 close(*both(lambda x: scaled(x) + 1, lambda: [torch.ones(3, requires_grad=True)]))
 """,
-    "frozen parameters": """
+    "frozen parameters that share memory": """
 layer = torch.nn.Linear(3, 3)
-torch.nn.init.constant_(layer.weight, float(sys.argv[1]))
+layer.bias = torch.nn.Parameter(layer.weight.detach()[0])
 x = torch.randn(2, 3)
 with torch.no_grad():
     fast = torch.compile(layer, backend=litz.dynamo.backend, options={"freeze": True})
@@ -222,6 +222,39 @@ def test_what_another_process_may_not_take_up(tmp_path):
     for scale in ("2", "3"):
         for name, found in run(of_all(NOT_KEPT), tmp_path, scale).items():
             assert (found.hits, found.saved) == (0, 0), name
+
+
+FROZEN = """
+class Layers(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wide, self.norm = torch.nn.Linear(64, 512), torch.nn.BatchNorm1d(512)
+        self.scale = torch.tensor([2.0, -1.0])
+
+    def forward(self, x):
+        return self.norm(self.wide(x)).relu()[:, :2] * self.scale * torch.tensor([3.0, 0.5])
+
+model = Layers().eval()
+for name, value in [*model.named_parameters(), *model.named_buffers()]:
+    if name == sys.argv[1]:
+        value.data.view(-1)[-1] += 1 + value.data.view(-1)[-1].abs()
+x = torch.randn(5, 64)
+with torch.no_grad():
+    fast = torch.compile(model, backend=litz.dynamo.backend, options={"freeze": True, "fallback": "error"})
+    for _ in range(2):
+        torch.testing.assert_close(fast(x), model(x))
+"""
+
+
+def test_frozen_parameters_have_entries_by_what_they_hold(tmp_path):
+    program = part("frozen", FROZEN)
+    # One element of a parameter, or of a buffer, makes another model; a name that none has makes the same one.
+    for changed, expected in (("", 0), ("", 1), ("wide.bias", 0), ("norm.running_var", 0), ("nothing", 1), ("wide.bias", 1)):
+        found = run(program, tmp_path, changed)["frozen"]
+        assert (found.hits, found.saved, found.left) == (expected, 1 - expected, 0), changed
+    # Parameters are not in the entries: the process that takes one up has them.
+    entries = [path for path in (tmp_path / "inductor" / "aotautograd").rglob("*") if path.is_file()]
+    assert len(entries) == 3 and all(entry.stat().st_size < 64 * 512 * 4 for entry in entries)
 
 
 def test_options_have_entries_of_their_own(tmp_path):

@@ -310,6 +310,20 @@ def test_a_cache_is_shared(tmp_path):
     assert any(path.is_file() for path in tmp_path.rglob("*"))
 
 
+def test_a_cache_that_is_read_only_is_used_and_stays_as_it_is(tmp_path):
+    def f(x):
+        return (x * 5 - 1).tanh()
+
+    x = randn(9)
+    files = lambda: sorted((path.name, path.stat().st_mtime_ns) for path in tmp_path.iterdir())
+    for is_read_only, is_filled in ((True, False), (False, True), (True, True)):
+        torch._dynamo.reset()
+        before, hits = files(), litz.stats()["cache_hits"]
+        same(litz_compiled(f, options={"cache": str(tmp_path), "cache_read_only": is_read_only})(x), f(x))
+        assert bool(files()) is is_filled and (files() == before) is is_read_only
+    assert litz.stats()["cache_hits"] > hits
+
+
 def test_frozen_parameters_are_constants():
     model = nn.Linear(4, 3).eval()
     x = randn(2, 4)
