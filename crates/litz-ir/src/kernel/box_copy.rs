@@ -166,3 +166,53 @@ fn divided(sum: Expr, step: Expr) -> (Expr, Expr) {
     let steps = steps + sum.constant().div_euclid(by);
     (steps, sum - steps * by)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Dtype;
+    use crate::kernel::{MemData, MemorySpace, Swizzle};
+    use litz_sym::parse;
+
+    fn expr(text: &str) -> Expr {
+        parse(text).expect("an expression")
+    }
+
+    /// The dimensions and coordinates of a box of 128 rows of 64 elements, of rows `step` apart.
+    fn cut(origin: &str, step: &str, rows: Option<[&str; 2]>) -> Option<(Vec<String>, Vec<String>)> {
+        let mut kernel = Kernel::new("k");
+        let from = MemData::flat("x", Dtype::BF16, expr("4096*n"), MemorySpace::Read);
+        let to = MemData {
+            swizzle: Some(Swizzle { unit: 8, row: 64, pairs: false }),
+            ..MemData::flat("s", Dtype::BF16, expr("8192"), MemorySpace::Shared)
+        };
+        let (from, to) = (kernel.mems.push(from), kernel.mems.push(to));
+        let range = rows.map(|ends| ends.map(expr));
+        let dims = vec![
+            BoxDim { count: 128, step: expr(step), range },
+            BoxDim { count: 64, step: Expr::one(), range: None },
+        ];
+        let copy = BoxCopy { from, origin: expr(origin), to, first: Expr::zero(), dims };
+        let (map, coordinates) = copy.cut(&kernel)?;
+        assert_eq!(map.swizzle, Some(128));
+        let dims = map.dims.iter().map(|dim| format!("{} of {} step {}", dim.count, dim.end, dim.step));
+        Some((dims.collect(), coordinates.iter().map(ToString::to_string).collect()))
+    }
+
+    #[test]
+    fn boxes_of_one_matrix_have_one_description() {
+        let (dims, coordinates) = cut("64*k + 524288*g", "4096", None).expect("a description");
+        assert_eq!(dims, ["64 of 4096*n step 1", "128 of n step 4096"]);
+        assert_eq!(coordinates, ["64*k", "128*g"]);
+        // The same for rows of a length that is a symbol.
+        let (_, coordinates) = cut("128*g*p + 64*k", "p", None).expect("a description");
+        assert_eq!(coordinates, ["64*k", "128*g"]);
+        // A dimension that ends somewhere counts from where its range does, and what is left of the origin is along the row.
+        let (dims, coordinates) =
+            cut("64*k + 4096*n*b", "4096", Some(["128*g", "n"])).expect("a description");
+        assert_eq!(dims, ["64 of 4096*n step 1", "128 of n step 4096"]);
+        assert_eq!(coordinates, ["4096*b*n + 64*k", "128*g"]);
+        // Zeros would stand for what is at a negative coordinate.
+        assert_eq!(cut("64*k - 4096", "4096", None), None);
+    }
+}
