@@ -93,8 +93,9 @@ impl Emitter<'_> {
         let first = self.is_first_of_block();
         self.when(Some(first), &mut |cx| {
             for (ring, place) in kernel.rings.values().zip(&places) {
-                for (filling, warps) in [(Filling::Full, ring.fills), (Filling::Empty, ring.empties)] {
-                    let arrivals = warps.count * if place.arrives_by_lane(filling) { Gpu::LANES } else { 1 };
+                for filling in [Filling::Full, Filling::Empty] {
+                    let arrivals = ring.making(filling).count
+                        * if place.arrives_by_lane(filling) { Gpu::LANES } else { 1 };
                     for buffer in 0..ring.buffers {
                         let number = buffer + if filling == Filling::Full { 0 } else { ring.buffers };
                         let at = cx.b.int(Prim::I32, i64::from(number * Shape::BARRIER_BYTES));
@@ -173,11 +174,8 @@ impl Emitter<'_> {
         let one = self.b.int(Prim::I32, 1);
         let barrier = self.barrier(ring, &place, filling, &next);
         let other = self.b.binary("xor", &parity, &one);
-        let (warps, awaited) = match filling {
-            Filling::Full => (data.empties, &parity),
-            Filling::Empty => (data.fills, &other),
-        };
-        let own = self.is_of_warps(warps);
+        let awaited = if filling == Filling::Full { &parity } else { &other };
+        let own = self.is_of_warps(data.waiting(filling));
         self.when(Some(own), &mut |cx| {
             cx.ptx(
                 "{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1; @!done bra again; }",
@@ -205,13 +203,13 @@ impl Emitter<'_> {
     pub(super) fn release(&mut self, ring: Ring, filling: Filling) -> Result<(), EmitError> {
         let (place, data) = (self.ring(ring)?, self.kernel.rings[ring]);
         // Who waits for what is empty makes it full.
-        let (warps, side) = match filling {
-            Filling::Full => (data.fills, Filling::Empty),
-            Filling::Empty => (data.empties, Filling::Full),
+        let side = match filling {
+            Filling::Full => Filling::Empty,
+            Filling::Empty => Filling::Full,
         };
         let (slot, held) = self.count_of(&place, side, Count::Held);
         let barrier = self.barrier(ring, &place, filling, &held);
-        let own = self.is_of_warps(warps);
+        let own = self.is_of_warps(data.making(filling));
         self.when(Some(own), &mut |cx| {
             if place.arrives_by_lane(filling) {
                 // It arrives when the copies are there that this thread has begun.
