@@ -3,7 +3,7 @@
 mod meeting;
 mod radix;
 
-pub use radix::{in_mixed_radix, is_inside_by_digits};
+pub use radix::{InDigits, in_mixed_radix, is_inside_by_digits};
 
 use crate::inside::{enter, loops_where};
 use litz_ir::loops::{Axis, BufData, InstOp, Loops, Nest};

@@ -11,9 +11,13 @@
 //! - digits that a common factor of all higher strides exceeds add up to zero by themselves: of `64*i + 64*t + j` with
 //!   `j < 64` the axis `j` is determined, although `i` and `t` are not.
 //!
+//! An axis that is divided is what its digits are: the rows of a padded image, counted by one axis `m`, are at
+//! `m + 2*floordiv(m, 112)`, which is `114*m1 + m0` for `m = 112*m1 + m0`.
+//!
 //! A symbol that the body binds to a value is a digit of its range, which any two points may share.
 
 use crate::access::accesses;
+use crate::apart::{InDigits, in_mixed_radix};
 use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest};
 use litz_sym::{Expr, Facts, Kind, Rel, Sym};
 
@@ -69,7 +73,14 @@ fn colliding_in(nest: &Nest, stores: &[(usize, Expr)], facts: &Facts) -> Vec<Sym
     if axes.is_empty() || nest.all_axes().any(|axis| number(axis.extent, facts) == Some(0)) {
         return Vec::new();
     }
-    let determined = mixed_radix_digits(nest, stores, facts).map_or(Vec::new(), |mut digits| {
+    let places: Vec<Expr> = stores.iter().map(|store| store.1).collect();
+    let indices: Vec<Axis> = nest.indices().collect();
+    let mut facts = nest.facts(facts);
+    let InDigits { sums, axes: vars, values } = in_mixed_radix(&places, &indices, &facts)
+        .unwrap_or(InDigits { sums: places, axes: indices, values: Vec::new() });
+    vars.iter().for_each(|var| facts.declare_index(var.var, var.extent));
+    let facts = &facts;
+    let determined = mixed_radix_digits(&vars, &sums, facts).map_or(Vec::new(), |mut digits| {
         // A guess at what is larger: what follows is proved for any order.
         let example = |sym| Some(facts.range_of(sym).hi.min(SIZE));
         digits.sort_by_cached_key(|digit| digit.stride.eval(&example));
@@ -77,16 +88,20 @@ fn colliding_in(nest: &Nest, stores: &[(usize, Expr)], facts: &Facts) -> Vec<Sym
         determine(&digits, facts, &mut determined);
         determined
     });
-    axes.iter().map(|axis| axis.var).filter(|var| !determined.contains(var)).collect()
+    // An axis is what its digits are.
+    let is_determined = |var: &Sym| match values.iter().find(|value| value.0 == *var) {
+        Some((_, value)) => value.syms().iter().all(|digit| determined.contains(digit)),
+        None => determined.contains(var),
+    };
+    axes.iter().map(|axis| axis.var).filter(|var| !is_determined(var)).collect()
 }
 
-/// The place of stores whose places differ by sizes alone, as digits; which of them it is, is a digit too.
-fn mixed_radix_digits(nest: &Nest, stores: &[(usize, Expr)], facts: &Facts) -> Option<Vec<Digit>> {
-    let vars: Vec<Axis> = nest.indices().collect();
+/// The places of stores which differ by sizes alone, as digits; which of them it is, is a digit too.
+fn mixed_radix_digits(vars: &[Axis], places: &[Expr], facts: &Facts) -> Option<Vec<Digit>> {
     let varies = |e: Expr| vars.iter().any(|axis| e.has_sym(axis.var));
-    let (_, index) = *stores.first()?;
+    let index = *places.first()?;
     let mut digits = Vec::new();
-    for &(_, other) in &stores[1..] {
+    for &other in &places[1..] {
         let distance = other - index;
         if varies(distance) {
             return None;
@@ -123,7 +138,7 @@ fn mixed_radix_digits(nest: &Nest, stores: &[(usize, Expr)], facts: &Facts) -> O
         digits.push(Digit { stride, var: is_determined.then_some(axis.var), reach: stride * (count - 1) });
     }
     for (factor, other) in rest.terms().filter(|term| varies(term.1)) {
-        let range = nest.facts(facts).bounds(other);
+        let range = facts.bounds(other);
         let reach = range.hi.checked_sub(range.lo).filter(|_| range.lo != i64::MIN)?;
         let stride = Expr::int(factor.checked_abs()?);
         digits.push(Digit { stride, var: None, reach: stride * reach });

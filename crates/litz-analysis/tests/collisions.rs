@@ -40,6 +40,15 @@ fn an_axis_collides_unless_the_index_determines_it() {
         ("i in 4, j in 8", "100 - 8*i - j", ""),
         ("i in 4, j in 8", "20*i + 2*j + 5", ""),
         ("i in 5, j in 3, k in 2", "100*i + 30*j + 7*k", ""),
+        // Rows of a padded image, counted by one axis, and with a remainder that runs backwards.
+        ("m in 200704, j in 16", "j + 16*m + 32*floordiv(m, 112) + 3648*floordiv(m, 12544) + 1840", ""),
+        ("m in 3136, j in 672", "768*m + j + 21504*floordiv(m, 196) - 96*mod(m, 14) + 11424", ""),
+        ("m in 12", "mod(m, 4) + 4*floordiv(m, 4)", ""),
+        // Rows that overlap, and a digit that the index lacks.
+        ("m in 12", "mod(m, 4) + 3*floordiv(m, 4)", "m"),
+        ("m in 12", "mod(m, 4)", "m"),
+        ("m in 12, j in 2", "2*floordiv(m, 4) + j", "m"),
+        ("m in 4", "mod(m, 4)", ""),
         // An axis that the index lacks, or whose digits overlap.
         ("i in 4, j in 8", "j", "i"),
         ("i in 4, j in 8", "7*i + j", "i j"),
@@ -79,7 +88,8 @@ fn an_axis_collides_unless_the_index_determines_it() {
             "64*i*ceildiv(s0, 16) + 16*j*ceildiv(s0, 16) + 16*k + l",
             "",
         ),
-        ("i in 4, j in 64", "16*floordiv(j, 8) + 256*i + mod(j, 8)", "j"),
+        ("i in 4, j in 64", "16*floordiv(j, 8) + 256*i + mod(j, 8)", ""),
+        ("i in 4, j in 64", "16*floordiv(j, 8) + 119*i + mod(j, 8)", "i j"),
     ] {
         assert_eq!(colliding(axes, &[index]), expected, "[{axes}] y[{index}]");
     }

@@ -25,9 +25,19 @@ pub(super) fn radices_of(e: Expr, found: &mut Vec<(Sym, i64)>) {
     }
 }
 
+/// Sums over axes, some of which are written as sums of digits.
+pub struct InDigits {
+    /// The sums, in terms of the digits.
+    pub sums: Vec<Expr>,
+    /// The axes that are written as they were, and digits.
+    pub axes: Vec<Axis>,
+    /// The others, by their digits.
+    pub values: Vec<(Sym, Expr)>,
+}
+
 /// Sums over `axes`, with those that they have quotients and remainders of in mixed radix notation: `4*floordiv(v, 8) + mod(v, 4)` for `v`
 /// in 32 is `4*v2 + v0`. None where no axis is written so.
-pub fn in_mixed_radix(sums: &[Expr], axes: &[Axis], facts: &Facts) -> Option<(Vec<Expr>, Vec<Axis>)> {
+pub fn in_mixed_radix(sums: &[Expr], axes: &[Axis], facts: &Facts) -> Option<InDigits> {
     let mut radices: Vec<(Sym, i64)> = Vec::new();
     sums.iter().for_each(|sum| radices_of(*sum, &mut radices));
     radices.sort_unstable();
@@ -41,9 +51,12 @@ pub fn in_mixed_radix(sums: &[Expr], axes: &[Axis], facts: &Facts) -> Option<(Ve
         digits.iter().for_each(|digit| facts.declare_index(digit.var, digit.extent));
         found.extend(digits);
     }
+    if values.is_empty() {
+        return None;
+    }
     let value = |sym: Sym| values.iter().find(|var| var.0 == sym).map(|var| var.1);
-    (!values.is_empty())
-        .then(|| (sums.iter().map(|sum| substitute_digits(*sum, &value, &facts)).collect(), found))
+    let sums = sums.iter().map(|sum| substitute_digits(*sum, &value, &facts)).collect();
+    Some(InDigits { sums, axes: found, values })
 }
 
 /// As [`is_inside`], where that does not know it, with the digits of each variable bounded together: in
@@ -58,10 +71,10 @@ pub fn is_inside_by_digits(value: Expr, extent: Expr, facts: &Facts) -> bool {
             (range.lo == 0 && range.hi < i64::MAX).then(|| Axis { var, extent: Expr::int(range.hi + 1) })
         });
         let axes: Vec<Axis> = axes.collect();
-        in_mixed_radix(&[value], &axes, facts).is_some_and(|(sum, digits)| {
+        in_mixed_radix(&[value], &axes, facts).is_some_and(|digits| {
             let mut facts = facts.clone();
-            digits.iter().for_each(|digit| facts.declare_index(digit.var, digit.extent));
-            facts.holds(&Rel::lt(sum[0], extent))
+            digits.axes.iter().for_each(|digit| facts.declare_index(digit.var, digit.extent));
+            facts.holds(&Rel::lt(digits.sums[0], extent))
         })
     }
 }

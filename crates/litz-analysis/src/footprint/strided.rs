@@ -1,6 +1,6 @@
 //! Describes the values that an expression takes over loops as a strided set, where they are at regular distances.
 
-use crate::apart::in_mixed_radix;
+use crate::apart::{InDigits, in_mixed_radix};
 use litz_ir::loops::Axis;
 use litz_sym::{Expr, Facts, Rel};
 
@@ -23,7 +23,9 @@ impl StridedSet {
     /// steps overlap. A variable of which it has quotients and remainders is taken for its digits.
     pub(super) fn of(flat: Expr, inner: &[Axis], facts: &Facts) -> Option<StridedSet> {
         match in_mixed_radix(&[flat], inner, facts) {
-            Some((flat, digits)) => StridedSet::of_sum(flat[0], &digits, facts).map(StridedSet::merged),
+            Some(InDigits { sums, axes, .. }) => {
+                StridedSet::of_sum(sums[0], &axes, facts).map(StridedSet::merged)
+            }
             None => StridedSet::of_sum(flat, inner, facts),
         }
     }

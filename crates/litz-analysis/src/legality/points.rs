@@ -7,8 +7,8 @@ use litz_sym::{Expr, Facts, Kind, Rel, Sym};
 use super::coverage::{Bound, Coverage};
 use super::intervals::Intervals;
 use super::{Around, Occurrence, Verifier};
-use crate::apart::in_mixed_radix;
 use crate::apart::is_inside_by_digits;
+use crate::apart::{InDigits, in_mixed_radix};
 use crate::inside::enter;
 use litz_ir::loops::{Axis, Nest, Stmt};
 use litz_ir::schedule::{Leaf, Part};
@@ -74,7 +74,9 @@ impl Verifier<'_> {
     fn in_scope(&self, stmt: usize, place: &Occurrence, path: &[Axis]) -> (Vec<(Sym, Expr)>, Vec<Axis>) {
         let around = self.loops_around_scope(stmt, place);
         let values: Vec<Expr> = place.bind.iter().map(|bind| bind.1).collect();
-        let Some((values, loops)) = in_mixed_radix(&values, &path[..around], &self.loops.facts) else {
+        let Some(InDigits { sums: values, axes: loops, .. }) =
+            in_mixed_radix(&values, &path[..around], &self.loops.facts)
+        else {
             return (place.bind.clone(), path.to_vec());
         };
         let is_needed =

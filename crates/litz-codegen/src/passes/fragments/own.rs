@@ -244,7 +244,7 @@ struct Term {
 /// None where a term has no least value of zero, or is of threads and of other things at once.
 fn terms(at: Expr, here: &Here<'_>) -> Option<(Vec<Term>, i64)> {
     let (at, threads) = match in_mixed_radix(&[at], here.threads, here.facts) {
-        Some((sums, digits)) => (sums[0], digits),
+        Some(digits) => (digits.sums[0], digits.axes),
         None => (at, here.threads.to_vec()),
     };
     let mut facts = here.facts.clone();
