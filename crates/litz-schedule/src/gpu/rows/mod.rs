@@ -24,7 +24,7 @@ use crate::context::Cx;
 use crate::cost::{points, size};
 use crate::draft::{Draft, Family, Planned, Relation, Traits};
 use crate::group::{Group, Member};
-use crate::join::{align_members, alone, join};
+use crate::join::{align_members, alone, join, own_axes};
 use crate::nest;
 use crate::no_fuse::NoFuse;
 use litz_analysis::access::{Access, Stride, accesses, bound_places, stride};
@@ -156,6 +156,9 @@ pub fn take(cx: &Cx<'_>, draft: &Draft, s: usize) -> Result<Draft, NoFuse> {
     if needs_order || !(is_same || begins) {
         return Err(NoFuse::OtherPoints);
     }
+    if joined.members.iter().any(|member| reduces_columns(cx, member)) {
+        return Err(NoFuse::OtherShape);
+    }
     let Target::Gpu(gpu) = cx.target else { return Err(NoFuse::OtherShape) };
     let loses_rows = rows(&joined) * 4 < i64::from(gpu.units) && rows(&joined) < rows(group);
     if loses_rows || rows(&joined) * 2 <= i64::from(gpu.units) && wants_units(cx, group, s) {
@@ -165,6 +168,16 @@ pub fn take(cx: &Cx<'_>, draft: &Draft, s: usize) -> Result<Draft, NoFuse> {
         return Err(NoFuse::OtherPoints);
     }
     Ok(Draft { family: std::sync::Arc::new(Rows), ..draft.with(joined) })
+}
+
+/// Whether a member reduces for each of many columns of its own what threads of a row would take in turns: a depthwise convolution, whose
+/// channels lie side by side.
+fn reduces_columns(cx: &Cx<'_>, member: &Member) -> bool {
+    let own = nest(cx.loops, member.stmt);
+    let columns: Vec<Axis> = own_axes(own, member).copied().collect();
+    own.reduces()
+        && points(&cx.loops.facts, &columns) >= LEAST_ROW
+        && !reduces_rows(cx, member.stmt, &alone(cx, member.stmt))
 }
 
 /// Whether a statement reads far more than what the members of a group read and store, too, as the product behind a norm of one row reads
