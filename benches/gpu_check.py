@@ -31,6 +31,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -107,35 +108,93 @@ def binary(name: str) -> str:
     return str(path)
 
 
-def run_tests(rows: Rows, name: str, command: list[str]):
-    """Runs a binary of tests of Rust's, each failed one with the first lines of why."""
-    failed, why, of, counts = [], {}, None, {"passed": 0}
-    for text in lines_of(command):
-        if isinstance(text, int):
-            if text != 0 and not failed:
-                failed.append(f"exit status {text}")
-        elif match := re.match(r"test (.*?) +\.\.\. (\S+)$", text):
-            counts["passed"] += match[2] == "ok"
-            if match[2] == "FAILED":
-                failed.append(match[1])
-        elif match := re.match(r"---- (.*?)(?: stdout)? ----$", text):
-            of = match[1]
-        elif text.startswith("failures:"):
-            of = None
-        elif of is not None and text.strip():
-            why.setdefault(of, []).append(text)
-    rows.add(name, not failed, passed=counts["passed"], failed=len(failed))
-    for test in failed:
-        rows.add(f"{name}: {test}", False, why=" | ".join(why.get(test, [])[:8])[:1500])
+# Seconds without a line after which a binary of tests has hung, and those that one test alone may take.
+STALL, ALONE = 90, 120
+
+
+class Group:
+    """A process that runs some tests of a binary of Rust's, and what it has said."""
+
+    def __init__(self, path: str, tests: list[str], every: list[str], log: pathlib.Path):
+        self.tests, self.log, self.passed, self.failed = tests, log, set(), {}
+        # A binary takes one filter, but any number of tests to skip.
+        skipped = [word for test in every if test not in tests for word in ("--skip", test)]
+        with open(log, "w") as out:
+            self.process = subprocess.Popen(
+                [path, "--exact", *skipped], cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+            )
+
+    def wait(self, limit: float):
+        """Waits for it, and ends it where it says nothing for `limit` seconds."""
+        size, since = 0, time.monotonic()
+        while self.process.poll() is None:
+            time.sleep(0.05)
+            now = self.log.stat().st_size
+            if now != size:
+                size, since = now, time.monotonic()
+            elif time.monotonic() - since > limit:
+                os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait()
+        of, why = None, {}
+        for text in self.log.read_text(errors="replace").splitlines():
+            if match := re.match(r"test (.*?) +\.\.\. (ok|FAILED)$", text):
+                if match[2] == "ok":
+                    self.passed.add(match[1])
+                else:
+                    self.failed[match[1]] = ""
+            elif match := re.match(r"---- (.*?)(?: stdout)? ----$", text):
+                of = match[1]
+            elif text.startswith("failures:"):
+                of = None
+            elif of is not None and text.strip():
+                why.setdefault(of, []).append(text)
+        self.failed = {test: " | ".join(why.get(test, [])[:8])[:1500] for test in self.failed}
+
+    def left(self) -> list[str]:
+        return [test for test in self.tests if test not in self.passed and test not in self.failed]
+
+
+def run_tests(rows: Rows, options, name: str, path: str, start: str = ""):
+    """Runs those of a binary of Rust's tests that start so, in as many processes as `options` say. Where one hangs or dies, what it has left runs again,
+    each test alone: a kernel that never ends is a failed test, and takes no other with it."""
+    listed = subprocess.run([path, "--list"], cwd=ROOT, capture_output=True, text=True).stdout
+    every = [text.removesuffix(": test") for text in listed.splitlines() if text.endswith(": test")]
+    tests = [test for test in every if test.startswith(start) and "acts removed" not in test]
+    folder, count = options.work / "tests", options.processes
+    folder.mkdir(parents=True, exist_ok=True)
+    passed, failed = set(), {}
+
+    def run(parts: list[list[str]], kind: str, limit: float) -> list[Group]:
+        groups = [Group(path, part, every, folder / f"{name}-{kind}-{at}.log") for at, part in enumerate(parts) if part]
+        threads = [threading.Thread(target=group.wait, args=(limit,)) for group in groups]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for group in groups:
+            passed.update(group.passed)
+            failed.update(group.failed)
+        return groups
+
+    groups = run([tests[at::count] for at in range(count)], "all", STALL)
+    left = [test for group in groups for test in group.left()]
+    for at in range(0, len(left), count):
+        for group in run([[test] for test in left[at : at + count]], f"alone-{at}", ALONE):
+            for test in group.left():
+                said = group.log.read_text(errors="replace")[-600:]
+                failed[test] = f"it hung or died, with status {group.process.returncode}: {said}"
+    rows.add(name, bool(tests) and not failed, passed=len(passed), failed=len(failed))
+    for test, why in failed.items():
+        rows.add(f"{name}: {test}", False, why=why)
 
 
 def files(rows, options):
-    for folder in ("run/", "issues/"):
-        run_tests(rows, folder.rstrip("/"), [binary("filetests"), folder, "--skip", "acts removed"])
+    for folder in ("run", "issues"):
+        run_tests(rows, options, folder, binary("filetests"), f"{folder}/")
 
 
 def cases(rows, options):
-    run_tests(rows, "cases", [binary("cases")])
+    run_tests(rows, options, "cases", binary("cases"))
 
 
 def side_by_side(commands: list[list[str]], logs: pathlib.Path) -> list[int]:
