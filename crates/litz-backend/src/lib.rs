@@ -43,15 +43,6 @@ pub trait Backend: Send + Sync {
     /// What breaks them.
     fn verify(&self, text: &str) -> Result<(), BackendError>;
 
-    /// Checks that machine code of some kernels is to be had. There may be a text of others, too, to be read, whose code no machine has run.
-    ///
-    /// # Errors
-    /// What they have that it is not to be had of.
-    fn check_kernels(&self, kernels: &[Kernel]) -> Result<(), BackendError> {
-        let _ = kernels;
-        Ok(())
-    }
-
     /// Code of an emitted text, as [`Backend::load`] and artifacts take it.
     ///
     /// # Errors

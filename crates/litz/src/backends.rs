@@ -72,7 +72,6 @@ pub fn compile_kernels(
     options: &Options,
     cache: Option<&ObjectCache>,
 ) -> Result<Vec<Vec<u8>>, Error> {
-    backend.check_kernels(kernels)?;
     let groups: Vec<&[Kernel]> = kernels.chunks(backend.kernels_per_text().max(1)).collect();
     let texts = parallel(options.threads, groups.len(), |at| {
         options.check_stop()?;

@@ -8,7 +8,7 @@ use litz::pipeline::{compile, compile_loops};
 use litz::{Backend, Device, Options, Runner, Stage, Tensor, Text, Value, Verify};
 use litz_codegen::Realized;
 use litz_cpu::CpuBackend;
-use litz_ir::kernel::{Act, Kernel, MemorySpace, Stmt, Sync, visit};
+use litz_ir::kernel::{Act, Kernel, MemorySpace, Operand, Stmt, Sync, visit};
 use litz_ir::target::{Cpu, Isa, Target};
 use litz_llvm::Processor;
 use litz_runtime::GuardPages;
@@ -169,15 +169,17 @@ fn on_gpu(realized: &Realized, backend: &dyn Backend, settings: &Settings) -> Re
     backend.load(&realized.kernels, &objects, &threads).map(Some).map_err(|e| e.to_string())
 }
 
-/// Whether the emitter refuses a kernel: of rings, boxes, clusters and the products of warpgroups.
+/// Whether the emitter refuses a kernel: of clusters, and of products of warpgroups whose rows lie across the sum.
 fn is_without_code(kernel: &Kernel) -> bool {
     let mut found = kernel.mems.values().any(|data| data.space == MemorySpace::Cluster);
     visit(&kernel.body, &mut |stmt| {
         found |= match stmt {
-            Stmt::Act(Act::Sync(sync)) => {
-                matches!(sync, Sync::Cluster | Sync::Products | Sync::Acquire { .. } | Sync::Release { .. })
+            Stmt::Act(Act::Sync(Sync::Cluster)) => true,
+            Stmt::Act(Act::FragmentProduct(product)) => {
+                let rows = [&product.left, &product.right];
+                product.by.is_of_warpgroup()
+                    && rows.iter().any(|rows| matches!(rows, Operand::Rows(rows) if rows.is_transposed))
             }
-            Stmt::Act(Act::BoxCopy(_)) => true,
             _ => false,
         };
     });

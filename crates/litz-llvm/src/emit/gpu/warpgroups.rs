@@ -21,14 +21,40 @@ use super::fragments::{pieces, tuple};
 /// Rows of shared memory that a descriptor counts together.
 const ROWS: i64 = 8;
 
-/// The types of operands and sums as the instruction's name has them, and the letter of a register of the latter.
-fn types(by: &Instruction) -> Option<[&'static str; 3]> {
-    let [operand, sum, letter] = match (by.dtype, by.sums) {
-        (Dtype::BF16, Dtype::F32) => ["bf16", "f32", "f"],
-        (Dtype::F16, Dtype::F32) => ["f16", "f32", "f"],
-        _ => return None,
-    };
-    Some([operand, sum, letter])
+/// What the name of an instruction says of types, and what follows its operands.
+struct Form {
+    operand: &'static str,
+    sum: &'static str,
+    /// Of a register of a sum.
+    letter: &'static str,
+    /// Whether operands have factors, all of which are 1 here.
+    has_factors: bool,
+    /// Whether operands may lie along the other dimension.
+    may_transpose: bool,
+}
+
+impl Form {
+    fn of(by: &Instruction) -> Option<Form> {
+        let [operand, sum, letter] = match (by.dtype, by.sums) {
+            (Dtype::BF16, Dtype::F32) => ["bf16", "f32", "f"],
+            (Dtype::F16, Dtype::F32) => ["f16", "f32", "f"],
+            (Dtype::F32, Dtype::F32) => ["tf32", "f32", "f"],
+            (Dtype::F8E4M3, Dtype::F32) => ["e4m3", "f32", "f"],
+            (Dtype::F8E5M2, Dtype::F32) => ["e5m2", "f32", "f"],
+            (Dtype::I8, Dtype::I32) => ["s8", "s32", "r"],
+            (Dtype::U8, Dtype::I32) => ["u8", "s32", "r"],
+            _ => return None,
+        };
+        let (has_factors, may_transpose) = (letter == "f", by.dtype.size() == 2);
+        Some(Form { operand, sum, letter, has_factors, may_transpose })
+    }
+
+    /// Whether to add to the sums, and then the factors of operands, and for each of those in shared memory whether it is transposed.
+    fn flags(&self, in_memory: usize) -> String {
+        let factors = if self.has_factors { 2 } else { 0 };
+        let transposed = if self.may_transpose { in_memory } else { 0 };
+        vec!["1"; 1 + factors].into_iter().chain(vec!["0"; transposed]).collect::<Vec<_>>().join(", ")
+    }
 }
 
 impl Emitter<'_> {
@@ -36,7 +62,7 @@ impl Emitter<'_> {
     pub(super) fn multiply_by_warpgroup(&mut self, product: &FragmentProduct) -> Result<(), EmitError> {
         let FragmentProduct { by, columns, sum, left, right } = product;
         let unsupported = |what: &str| EmitError::unsupported(format!("{}: {what}", by.name));
-        let [operand, of, letter] = types(by).ok_or_else(|| unsupported("operands of these types"))?;
+        let form = Form::of(by).ok_or_else(|| unsupported("operands of these types"))?;
         let Operand::Rows(right) = right else {
             return Err(EmitError::malformed(
                 "columns of a warpgroup's product that are not in shared memory",
@@ -67,16 +93,18 @@ impl Emitter<'_> {
             fence.to_owned()
         };
         let (left_name, flags) = match left {
-            Operand::Rows(_) => (names(count, 1), "1, 1, 0, 0"),
-            Operand::Own(_) => (format!("{{{}}}", names(count, registers)), "1, 1, 0"),
+            Operand::Rows(_) => (names(count, 1), form.flags(2)),
+            Operand::Own(_) => (format!("{{{}}}", names(count, registers)), form.flags(1)),
         };
         let text = format!(
-            "{fence}wgmma.mma_async.sync.aligned.m64n{columns}k{}.{of}.{operand}.{operand} {{{}}}, {left_name}, {}, 1, {flags};",
+            "{fence}wgmma.mma_async.sync.aligned.m64n{columns}k{}.{}.{operand}.{operand} {{{}}}, {left_name}, {}, {flags};",
             by.depth,
+            form.sum,
             names(0, count),
             names(count + registers, 1),
+            operand = form.operand,
         );
-        let results = self.through(&text, letter, &sums, &operands);
+        let results = self.through(&text, form.letter, &sums, &operands);
         self.store_sums(sum.mem, &places, &results)?;
         self.products.extend(places.into_iter().map(|place| (sum.mem, place)));
         self.products.sort_unstable();
