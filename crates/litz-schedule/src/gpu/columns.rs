@@ -11,7 +11,7 @@
 //!     lane l in 32 {
 //!       register accumulator of sum
 //!       sum.init [j = 32*column_block + l] masked
-//!       for r in ceildiv(n, 16) { sum.update [j = 32*column_block + l, i = 16*r + w] masked }
+//!       for r in ceildiv(n, 128) { unroll u in 8 { sum.update [j = 32*column_block + l, i = 128*r + 16*u + w] masked } }
 //!       sum.merge [j = 32*column_block + l] masked
 //!     }
 //!   }
@@ -21,6 +21,7 @@
 
 use super::blocks::Ends;
 use super::rows::is_in_order;
+use super::turns::Turns;
 use crate::context::Cx;
 use crate::cost::{points, size};
 use crate::cut::nested;
@@ -41,6 +42,9 @@ const WARPS: i64 = 16;
 
 /// Rows of a warp, at least: fewer would not be worth a meeting.
 const ROWS: i64 = 4;
+
+/// Turns of a warp that are written out.
+const TURNS: i64 = 8;
 
 /// Columns that are reduced, the first member, and what follows at each.
 #[derive(Debug)]
@@ -119,7 +123,7 @@ fn plan(cx: &Cx<'_>, group: &Group) -> Option<KernelPlan> {
     let ends = Ends::of(grid[at], &grid, bound.map(|bind| substitute(bind.1, &values)));
     let along = grid.remove(at);
     let lanes = i64::from(Gpu::LANES);
-    let [block, thread, warp, turn] = ["column_block", "t", "w", "r"].map(name);
+    let [block, thread, warp, turn, together] = ["column_block", "t", "w", "r", "u"].map(name);
     let is_cut = along.extent.as_int().is_none_or(|extent| extent > lanes);
     let start = if is_cut { Expr::sym(block) * lanes } else { Expr::zero() };
     grid.extend(is_cut.then(|| Axis { var: block, extent: along.extent.ceildiv(lanes) }));
@@ -131,6 +135,12 @@ fn plan(cx: &Cx<'_>, group: &Group) -> Option<KernelPlan> {
     let rows = *reduced.iter().max_by_key(|axis| size(facts, axis.extent))?;
     let others: Vec<Axis> = reduced.iter().filter(|axis| axis.var != rows.var).copied().collect();
     let warps = (size(facts, rows.extent) / ROWS).clamp(1, WARPS);
+    let turns = rows.extent.ceildiv(warps);
+    let turns = match others.is_empty() {
+        true => Turns::of(cx, turns, TURNS, [turn, together]),
+        // Loops that have loops inside do one of their turns at a time.
+        false => Turns::one_by_one(Axis { var: turn, extent: turns }),
+    };
     let leaf = |member: &Member, part: Part| {
         let own = nest(loops, member.stmt);
         let own_facts = own.facts(facts);
@@ -141,7 +151,7 @@ fn plan(cx: &Cx<'_>, group: &Group) -> Option<KernelPlan> {
             .map(|(axis, value)| (axis, value.replace(along.var, start + Expr::sym(thread))))
             .collect();
         if part == Part::Update {
-            bind.push((rows.var, Expr::sym(turn) * warps + Expr::sym(warp)));
+            bind.push((rows.var, turns.number * warps + Expr::sym(warp)));
             bind.extend(others.iter().map(|axis| (axis.var, Expr::sym(name(&format!("{}_in", axis.var))))));
         }
         Tree::Leaf(Leaf { nest: own.name.clone(), part, bind, masked: false, block: None, by: None })
@@ -156,13 +166,12 @@ fn plan(cx: &Cx<'_>, group: &Group) -> Option<KernelPlan> {
         let holds = Holds::Accumulator(head.name.clone());
         Tree::Local(Local { holds, space, layout: Layout::Dense })
     };
-    let turns = Axis { var: turn, extent: rows.extent.ceildiv(warps) };
     let inner: Vec<Axis> = others
         .iter()
         .map(|axis| Axis { var: name(&format!("{}_in", axis.var)), extent: axis.extent })
         .collect();
     let mut of_lane = vec![sums(LocalSpace::Register), leaf(first, Part::Init)];
-    of_lane.extend(nested(vec![leaf(first, Part::Update)], &[&[turns], &*inner].concat()));
+    of_lane.extend(turns.around(nested(vec![leaf(first, Part::Update)], &inner)));
     of_lane.push(leaf(first, Part::Merge));
     let mut last = vec![leaf(first, Part::Final)];
     last.extend(group.members[1..].iter().map(|member| leaf(member, Part::Whole)));

@@ -14,6 +14,7 @@ mod scatter;
 mod stage;
 mod threads;
 mod transpose;
+mod turns;
 
 use litz_analysis::access::substitute;
 use litz_analysis::contraction::Columns;

@@ -6,6 +6,7 @@ use crate::cost::size;
 use crate::cut::nested;
 use crate::gpu::blocks::{Ends, by_blocks, values_of};
 use crate::gpu::stage::name_beside;
+use crate::gpu::turns::Turns;
 use crate::group::{Group, Member, beside_axes, shared_axes};
 use crate::nest;
 use litz_analysis::access::substitute;
@@ -33,7 +34,7 @@ pub fn plan(cx: &Cx<'_>, group: &Group, team: &Team) -> KernelPlan {
     });
     let mut body: Vec<Tree> = declared.collect();
     // Loops that follow each other are called alike: what is proved of some is known of others like them.
-    let names = ["t", "c", "v"].map(name);
+    let names = ["t", "c", "u", "v"].map(name);
     body.extend(team.copies.iter().map(|copy| {
         let holds =
             Holds::Copy { name: name_of(cx, copy), of: cx.loops.bufs[copy.buf].name.clone(), reader: None };
@@ -65,7 +66,7 @@ pub fn plan(cx: &Cx<'_>, group: &Group, team: &Team) -> KernelPlan {
 struct Walk {
     thread: Axis,
     /// What a thread takes, if that is more than one element or vector.
-    turns: Option<Axis>,
+    turns: Option<Turns>,
     /// The elements of a vector.
     vector: Option<Axis>,
     /// The element.
@@ -76,14 +77,18 @@ struct Walk {
 
 impl Walk {
     /// The walk of a team along a row, in loops that are named so.
-    fn of(cx: &Cx<'_>, team: &Team, row: Axis, [thread, turn, element]: [Sym; 3]) -> Walk {
+    fn of(cx: &Cx<'_>, team: &Team, row: Axis, [thread, turn, together, element]: [Sym; 4]) -> Walk {
         let Team { width, vector, .. } = *team;
         let at_once = width * vector;
         let one_turn = row.extent.as_int().filter(|extent| *extent <= at_once);
-        let turns = one_turn.is_none().then(|| Axis { var: turn, extent: row.extent.ceildiv(at_once) });
+        let turns = match one_turn {
+            Some(_) => None,
+            None => Some(Turns::of(cx, row.extent.ceildiv(at_once), KEPT, [turn, together])),
+        };
+        let taken = turns.as_ref().map(|turns| turns.taken() * at_once);
         let mut place = Expr::sym(thread) * vector;
-        if turns.is_some() {
-            place = Expr::sym(turn) * at_once + place;
+        if let Some(turns) = &turns {
+            place = turns.number * at_once + place;
         }
         if vector > 1 {
             place = place + Expr::sym(element);
@@ -93,7 +98,7 @@ impl Walk {
             turns,
             vector: (vector > 1).then(|| Axis { var: element, extent: Expr::int(vector) }),
             place,
-            is_whole: one_turn.is_some() || cx.loops.facts.simplify(row.extent.modulo(at_once)).is_zero(),
+            is_whole: taken.is_none_or(|taken| cx.loops.facts.simplify(taken - row.extent).is_zero()),
         }
     }
 
@@ -102,14 +107,10 @@ impl Walk {
         if let Some(axis) = self.vector {
             body = vec![Tree::Loop { kind: of_vector, axis, body }];
         }
-        if let Some(axis) = self.turns {
-            let kind = match axis.extent.as_int() {
-                Some(turns) if turns <= KEPT => LoopKind::Unroll,
-                Some(_) | None => LoopKind::For,
-            };
-            body = vec![Tree::Loop { kind, axis, body }];
+        match &self.turns {
+            Some(turns) => turns.around(body),
+            None => body,
         }
-        body
     }
 
     /// The loop over the threads around what each does.
@@ -143,7 +144,7 @@ fn of_member(
     cx: &Cx<'_>,
     (group, member): (&Group, &Member),
     (values, facts): (&[(Sym, Expr)], &Facts),
-    (team, names): (&Team, [Sym; 3]),
+    (team, names): (&Team, [Sym; 4]),
 ) -> Vec<Tree> {
     let own = nest(cx.loops, member.stmt);
     let facts = own.facts(facts);
