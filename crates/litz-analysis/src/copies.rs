@@ -4,9 +4,10 @@
 //! other nests take their elements from a copy is for the places of their leaves to say.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::collections::HashSet;
 
-use litz_ir::graph::TensorType;
+use litz_ir::graph::{TensorType, contiguous_strides};
 use litz_ir::loops::{Axis, Buf, BufData, BufKind, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::scalar::Scalar;
 use litz_ir::schedule::{KernelPlan, LoadOf, Local, Schedule, ScheduleStep};
@@ -82,10 +83,17 @@ pub(crate) fn dimension(at: usize) -> Sym {
     Sym::new(&format!("d{at}"))
 }
 
-/// A buffer of that name like another one, of the program alone.
+/// A buffer of that name like another one, of the program alone. What is adjacent in the original is so there, too.
 pub(crate) fn beside(loops: &mut Loops, original: Buf, name: &str) -> Buf {
-    let BufData { dtype, sizes, device, stream, .. } = loops.bufs[original].clone();
-    let ty = TensorType::contiguous(dtype, sizes).on(device);
+    let BufData { dtype, sizes, strides, device, stream, .. } = loops.bufs[original].clone();
+    let mut dims: Vec<usize> = (0..sizes.len()).collect();
+    dims.sort_by_key(|&dim| Reverse(loops.facts.hint(strides[dim]).unwrap_or(i64::MAX)));
+    let nested: Vec<Expr> = dims.iter().map(|&dim| sizes[dim]).collect();
+    let mut strides = vec![Expr::one(); sizes.len()];
+    for (&dim, stride) in dims.iter().zip(contiguous_strides(&nested)) {
+        strides[dim] = stride;
+    }
+    let ty = TensorType::strided(dtype, sizes, strides).on(device);
     loops.bufs.push(BufData { stream, ..BufData::new(name, ty, BufKind::Temp) })
 }
 

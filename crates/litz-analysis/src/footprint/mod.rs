@@ -109,7 +109,10 @@ impl Elements {
     /// The swizzle of its rows by units of `unit` bytes, for elements of `bytes` bytes. None where rows cannot be swizzled so.
     pub fn swizzle(&self, unit: u32, pairs: bool, bytes: usize) -> Option<Swizzle> {
         let row = match self {
-            Elements::Buffer(footprint) => footprint.counts().last()?.as_int()?,
+            // Dimensions of one element are no rows.
+            Elements::Buffer(footprint) => {
+                footprint.counts().iter().rev().find(|count| !count.is_one())?.as_int()?
+            }
             Elements::Accumulators(_) => return None,
         };
         let unit = unit / u32::try_from(bytes).ok()?.max(1);

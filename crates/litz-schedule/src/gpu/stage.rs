@@ -152,11 +152,12 @@ impl Staged {
 
     fn memory(&self, cx: &Cx<'_>, holds: Holds, (unit, pairs): (u32, bool), points: [i64; 2]) -> Tree {
         let data = &cx.loops.bufs[self.buf];
-        // Rows are those of the last dimension.
-        let last = data.sizes.len().saturating_sub(1);
-        let row = self.along.iter().position(|&dim| dim == last).map_or(1, |at| points[at]);
-        // No longer than those of the buffer.
-        let row = data.sizes.last().and_then(|size| size.as_int()).map_or(row, |size| row.min(size));
+        // Rows are of neighbours in memory, and no longer than those of the buffer.
+        let is_row = |at: &usize| data.strides[self.along[*at]].is_one();
+        let row = [0, 1].into_iter().find(is_row).map_or(1, |at| {
+            let size = data.sizes[self.along[at]].as_int();
+            size.map_or(points[at], |size| points[at].min(size))
+        });
         let size = data.dtype.size();
         let swizzle = Swizzle { unit: unit / size as u32, row: row as u32, pairs };
         let is_regular = swizzle.units(size).is_some();
@@ -192,7 +193,8 @@ impl Staged {
         let data = &cx.loops.bufs[self.buf];
         let unit = self.along.into_iter().find(|&dim| data.strides[dim].is_one())?;
         let start = self.axes.iter().fold(self.index[unit], |at, axis| at.replace(axis.var, Expr::zero()));
-        let steps = data.strides.iter().enumerate().filter(|(dim, _)| *dim != unit).map(|(_, &step)| step);
+        let others = (0..data.sizes.len()).filter(|&dim| dim != unit && !data.sizes[dim].is_one());
+        let steps = others.map(|dim| data.strides[dim]);
         let starts: Vec<Expr> = steps.chain([start]).collect();
         let fits = |vector: &i64| starts.iter().all(|&at| facts.simplify(at.modulo(*vector)).is_zero());
         let most = i64::from(Gpu::VECTOR_BYTES) / data.dtype.size() as i64;
