@@ -12,7 +12,7 @@
 use super::blocks::{Ends, divides, values_of};
 use super::stage::Staged;
 use crate::context::Cx;
-use crate::cost::size;
+use crate::cost::{points, size};
 use crate::draft::Planned;
 use crate::group::Group;
 use crate::join::own_axes;
@@ -20,11 +20,15 @@ use crate::nest;
 use litz_analysis::access::{Stride, bound_places, stride, substitute};
 use litz_ir::loops::{Axis, Buf, InstOp};
 use litz_ir::schedule::{KernelPlan, LoopKind, Tree};
-use litz_ir::target::Level;
+use litz_ir::target::{Level, Target};
 use litz_sym::{Expr, Sym};
 
-/// Points of a block along each axis.
+/// Points of a block along each axis: a warp's, and of elements of 16 bits twice as many, so that a row of a tile is a line of 128 bytes.
 const SIDE: i64 = 32;
+const WIDE_SIDE: i64 = 64;
+
+/// Blocks that each unit has for tiles to be wide.
+const WIDE_BLOCKS: i64 = 4;
 
 /// Threads of a block.
 const THREADS: i64 = 256;
@@ -35,6 +39,8 @@ pub struct Across {
     axis: Axis,
     /// The copies.
     staged: Vec<Staged>,
+    /// Points of a block along each axis.
+    side: i64,
 }
 
 /// What members of a group read along another of the `grid`'s axes than the last one, if there is such an axis, and all of it can be copied to
@@ -92,16 +98,26 @@ pub fn across(
     let axis = found.filter(|_| is_long(lane) && !is_both)?;
     // A tile goes past the ends of both.
     let bound = values_of(body);
-    let fits =
-        |axis: Axis| divides(SIDE, axis) || Ends::of(axis, grid, bound.iter().copied()) == Ends::LikeOthers;
-    (fits(axis) && fits(lane)).then_some(Across { axis, staged })
+    let fits = |axis: Axis, side: i64| {
+        divides(side, axis) || Ends::of(axis, grid, bound.iter().copied()) == Ends::LikeOthers
+    };
+    let is_wide = wants_wide(cx, grid, &staged) && [axis, lane].iter().all(|&axis| fits(axis, WIDE_SIDE));
+    let side = if is_wide { WIDE_SIDE } else { SIDE };
+    (fits(axis, side) && fits(lane, side)).then_some(Across { axis, staged, side })
+}
+
+/// Whether tiles are of short elements, and so many that there are enough of wide ones.
+fn wants_wide(cx: &Cx<'_>, grid: &[Axis], staged: &[Staged]) -> bool {
+    let Target::Gpu(gpu) = cx.target else { return false };
+    let are_short = staged.iter().all(|copy| cx.loops.bufs[copy.buf].dtype.size() <= 2);
+    are_short && points(&cx.loops.facts, grid) >= WIDE_SIDE * WIDE_SIDE * WIDE_BLOCKS * i64::from(gpu.units)
 }
 
 /// Plans the kernel: `leaves` run at each point of the `grid`.
 pub fn plan(
     cx: &Cx<'_>,
     group: &Group,
-    Across { axis, staged }: Across,
+    Across { axis, staged, side }: Across,
     (mut grid, mut leaves): (Vec<Axis>, Vec<Tree>),
     name: &dyn Fn(&str) -> Sym,
 ) -> Planned {
@@ -109,15 +125,15 @@ pub fn plan(
     grid.retain(|other| other.var != axis.var);
     let start = |axis: Axis, grid: &mut Vec<Axis>| {
         let block = name(&format!("{}_block", axis.var));
-        grid.push(Axis { var: block, extent: axis.extent.ceildiv(SIDE) });
-        Expr::sym(block) * SIDE
+        grid.push(Axis { var: block, extent: axis.extent.ceildiv(side) });
+        Expr::sym(block) * side
     };
     let starts = [start(axis, &mut grid), start(lane, &mut grid)];
     let [thread, turn] = ["t", "e"].map(name);
     let (t, e) = (Expr::sym(thread), Expr::sym(turn));
-    let [slow, fast] = [t.floordiv(SIDE) + e * (THREADS / SIDE), t.modulo(SIDE)];
+    let [slow, fast] = [t.floordiv(side) + e * (THREADS / side), t.modulo(side)];
     let of_threads = |body: Vec<Tree>| {
-        let turns = Axis { var: turn, extent: Expr::int(SIDE * SIDE / THREADS) };
+        let turns = Axis { var: turn, extent: Expr::int(side * side / THREADS) };
         let body = vec![Tree::Loop { kind: LoopKind::Unroll, axis: turns, body }];
         let axis = Axis { var: thread, extent: Expr::int(THREADS) };
         Tree::Loop { kind: LoopKind::Level(Level::Thread.into()), axis, body }
@@ -125,11 +141,11 @@ pub fn plan(
     let mut body = Vec::new();
     for copy in &staged {
         let unit = (cx.loops.bufs[copy.buf].dtype.size() as u32).max(4);
-        body.push(copy.local(cx, unit, false, [SIDE, SIDE]));
+        body.push(copy.local(cx, unit, false, [side, side]));
     }
     for copy in &staged {
         let places = [starts[1] + slow, starts[0] + fast];
-        body.push(of_threads(vec![copy.leaf(cx, places, [SIDE, SIDE])]));
+        body.push(of_threads(vec![copy.leaf(cx, places, [side, side])]));
     }
     for (var, value) in [(axis.var, starts[0] + slow), (lane.var, starts[1] + fast)] {
         leaves.iter_mut().for_each(|tree| tree.replace(var, value));
