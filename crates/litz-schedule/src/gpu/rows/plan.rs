@@ -35,12 +35,9 @@ pub fn plan(cx: &Cx<'_>, group: &Group, team: &Team) -> KernelPlan {
     let mut body: Vec<Tree> = declared.collect();
     // Loops that follow each other are called alike: what is proved of some is known of others like them.
     let names = ["t", "c", "u", "v"].map(name);
-    body.extend(team.copies.iter().map(|copy| {
-        let holds =
-            Holds::Copy { name: name_of(cx, copy), of: cx.loops.bufs[copy.buf].name.clone(), reader: None };
-        Tree::Local(Local { holds, space: copy.space, layout: Layout::Dense })
-    }));
-    for copy in team.copies.iter().filter(|copy| copy.made_by.is_none()) {
+    let kept = team.copies.iter().filter(|copy| !copy.is_of_turn);
+    body.extend(kept.clone().map(|copy| memory_of(cx, copy)));
+    for copy in kept.filter(|copy| copy.made_by.is_none()) {
         let walk = copy.row.map(|row| Walk::of(cx, team, row, names));
         let leaf = copied(cx, copy, &values, walk.as_ref());
         body.push(match walk {
@@ -83,7 +80,13 @@ impl Walk {
         let one_turn = row.extent.as_int().filter(|extent| *extent <= at_once);
         let turns = match one_turn {
             Some(_) => None,
-            None => Some(Turns::of(cx, row.extent.ceildiv(at_once), KEPT, [turn, together])),
+            None => {
+                let count = row.extent.ceildiv(at_once);
+                let turns = Turns::of(cx, count, (KEPT / vector).max(1), [turn, together]);
+                // What is loaded at once is there whole.
+                let is_whole = vector == 1 || turns.taken() == count;
+                Some(if is_whole { turns } else { Turns::one_by_one(Axis { var: turn, extent: count }) })
+            }
         };
         let taken = turns.as_ref().map(|turns| turns.taken() * at_once);
         let mut place = Expr::sym(thread) * vector;
@@ -103,10 +106,20 @@ impl Walk {
     }
 
     /// Loops of a thread around what it does at its elements.
-    fn around(&self, mut body: Vec<Tree>, of_vector: LoopKind) -> Vec<Tree> {
-        if let Some(axis) = self.vector {
-            body = vec![Tree::Loop { kind: of_vector, axis, body }];
+    fn around(&self, body: Vec<Tree>, of_vector: LoopKind) -> Vec<Tree> {
+        self.turns(self.elements(body, of_vector))
+    }
+
+    /// The loop around what a thread does at the elements of a turn.
+    fn elements(&self, body: Vec<Tree>, of_vector: LoopKind) -> Vec<Tree> {
+        match self.vector {
+            Some(axis) => vec![Tree::Loop { kind: of_vector, axis, body }],
+            None => body,
         }
+    }
+
+    /// Loops of a thread around what it does in a turn.
+    fn turns(&self, body: Vec<Tree>) -> Vec<Tree> {
         match &self.turns {
             Some(turns) => turns.around(body),
             None => body,
@@ -127,6 +140,13 @@ fn at_once(team: &Team) -> LoopKind {
 /// The name of a copy.
 fn name_of(cx: &Cx<'_>, copy: &RowCopy) -> String {
     name_beside(cx.loops, &format!("{}_row", cx.loops.bufs[copy.buf].name))
+}
+
+/// The memory of a copy.
+fn memory_of(cx: &Cx<'_>, copy: &RowCopy) -> Tree {
+    let holds =
+        Holds::Copy { name: name_of(cx, copy), of: cx.loops.bufs[copy.buf].name.clone(), reader: None };
+    Tree::Local(Local { holds, space: copy.space, layout: Layout::Dense })
 }
 
 /// The copy of an element that a thread comes to, or of a value of the row.
@@ -195,7 +215,14 @@ fn of_member(
         bind.push((row.var, walk.place));
         // What is reduced is in registers already, and combined in the order of the row.
         let of_vector = if part == Part::Update { LoopKind::Unroll } else { at_once(team) };
-        let mut body = walk.around(nested(kept(part, bind, Some(&walk)), &inside), of_vector);
+        let mut of_turn = Vec::new();
+        let reads = &cx.deps.stmts[member.stmt].reads;
+        for copy in team.copies.iter().filter(|copy| copy.is_of_turn && reads.contains(&copy.buf)) {
+            of_turn.push(memory_of(cx, copy));
+            of_turn.extend(walk.elements(vec![copied(cx, copy, values, Some(&walk))], at_once(team)));
+        }
+        of_turn.extend(walk.elements(nested(kept(part, bind, Some(&walk)), &inside), of_vector));
+        let mut body = walk.turns(of_turn);
         body.extend(more);
         vec![walk.by(team, body)]
     };

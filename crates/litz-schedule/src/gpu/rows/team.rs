@@ -60,6 +60,8 @@ pub struct RowCopy {
     pub space: LocalSpace,
     /// The member that stores the buffer, which others need, too.
     pub made_by: Option<usize>,
+    /// Whether each turn has its own, as a row that is read once is too long to be kept.
+    pub is_of_turn: bool,
 }
 
 /// Stands for the place of an element in its row.
@@ -138,7 +140,7 @@ pub fn team(cx: &Cx<'_>, group: &Group) -> Option<Team> {
 
 impl Shape {
     /// The team of this shape. None where it does not keep in registers what it has to: a warp all that is kept, and threads that take several
-    /// elements at once all along the row.
+    /// elements at once all along the row that is read again.
     fn team(self, cx: &Cx<'_>, gpu: &Gpu, rows: &Rows) -> Option<Team> {
         let Shape { level, width, vector } = self;
         let threads = if level == Level::Lane { width * WARPS } else { width };
@@ -175,7 +177,9 @@ impl Shape {
         for Read { copy, is_repeated } in rows.reads.iter().filter(|read| read.is_repeated || vector > 1) {
             let Some(count) = copy.row.map_or(Some(1), |row| row.extent.as_int()) else { continue };
             let bytes = count * cx.loops.bufs[copy.buf].dtype.size() as i64;
-            let space = if copy.row.is_none() || fits(count, copy.buf) {
+            let is_kept = copy.row.is_none() || fits(count, copy.buf);
+            let is_of_turn = !is_kept && vector > 1 && !is_repeated && level == Level::Thread;
+            let space = if is_kept || is_of_turn {
                 LocalSpace::Register
             } else if only_registers {
                 return None;
@@ -185,14 +189,14 @@ impl Shape {
             } else {
                 continue;
             };
-            copies.push(RowCopy { space, ..copy.clone() });
+            copies.push(RowCopy { space, is_of_turn, ..copy.clone() });
         }
         Some(Team { level, width, vector, locals, copies })
     }
 }
 
 /// How many elements side by side a thread may take at once, the most first: where all members go along rows of one length and access what is
-/// side by side there, each run of so many begins where as many bytes do, and what is reduced is kept in registers before.
+/// side by side there, each run of so many begins where as many bytes do, and what is reduced is in registers before.
 fn vectors(cx: &Cx<'_>, group: &Group, rows: &Rows) -> Vec<i64> {
     let (mut starts, mut widest, mut length) = (Vec::new(), 1, None);
     let shared = group.facts(&cx.loops.facts);
@@ -263,7 +267,7 @@ fn read(cx: &Cx<'_>, group: &Group, buf: Buf) -> Option<Read> {
     let has_elements = !is_along || row.extent.as_int().is_some_and(|extent| extent > 0);
     let is_wanted = has_elements && (is_repeated || is_reduced) && is_within(cx, group, buf, &index, row);
     let row = is_along.then_some(row);
-    let copy = RowCopy { buf, index, row, space: LocalSpace::Register, made_by };
+    let copy = RowCopy { buf, index, row, space: LocalSpace::Register, made_by, is_of_turn: false };
     is_wanted.then_some(Read { copy, is_repeated })
 }
 
@@ -297,7 +301,8 @@ fn index_in_rows(cx: &Cx<'_>, group: &Group, buf: Buf) -> Option<Vec<Expr>> {
             || cx.loops.facts.is_symbol_declared(sym)
     };
     let along: Vec<Expr> = index.iter().filter(|at| at.has_sym(place_in_row())).copied().collect();
-    let is_plain = along.is_empty() || along == [Expr::sym(place_in_row())];
+    let is_step = |at: Expr| at.linear(place_in_row()).is_some_and(|(step, _)| step.is_one());
+    let is_plain = matches!(along[..], [] | [_]) && along.iter().all(|&at| is_step(at));
     (is_plain && index.iter().all(|at| at.syms().into_iter().all(is_known))).then_some(index)
 }
 
