@@ -30,6 +30,11 @@ const WARPS: i64 = 8;
 /// under way together.
 const WRITTEN_OUT: i64 = 512;
 
+/// Neighbours that a thread takes where windows overlap, those that are best first.
+const NEIGHBOURS: [i64; 3] = [4, 7, 2];
+/// Instructions of nests that they are written out to, at most: four windows of seven by seven points, which share most of their loads.
+const MOST_NEIGHBOURS: i64 = 3 * WRITTEN_OUT;
+
 /// Points of a thread of its own.
 #[derive(Debug)]
 pub struct Threads;
@@ -88,6 +93,17 @@ impl Family for Threads {
             grid.pop();
             grid.push(Axis { var: run, extent: lane.extent.floordiv(count) });
             element = Some(inside);
+        } else if let Some((at, count)) = overlapping(cx, group, &grid, &values) {
+            let axis = grid[at];
+            let [run, inside] = ["run", "u"].map(|what| name(&format!("{}_{what}", axis.var)));
+            let value = Expr::sym(run) * count + Expr::sym(inside);
+            body.iter_mut().for_each(|tree| tree.replace(axis.var, value));
+            body = vec![Tree::Loop {
+                kind: LoopKind::Unroll,
+                axis: Axis { var: inside, extent: Expr::int(count) },
+                body,
+            }];
+            grid[at] = Axis { var: run, extent: axis.extent.floordiv(count) };
         }
         let scope = spread(cx, &mut grid, &mut body, &name);
         let scope = element.or(scope);
@@ -129,6 +145,47 @@ fn vector_of(cx: &Cx<'_>, group: &Group, axis: Axis, values: &[(Sym, Expr)]) -> 
     let has_enough = count > 1 && runs >= i64::from(gpu.units) * i64::from(gpu.unit.threads);
     let is_aligned = |start: &Expr| facts.simplify(start.modulo(count)).is_zero();
     (has_enough && starts.iter().all(is_aligned)).then_some(count)
+}
+
+/// The number of an axis of the grid along which windows of a sum overlap, and how many neighbours a thread takes there, which read much of the
+/// same: of seven by seven points for four neighbours 70 elements of an image instead of 196, and each of the filter once.
+fn overlapping(cx: &Cx<'_>, group: &Group, grid: &[Axis], values: &[(Sym, Expr)]) -> Option<(usize, i64)> {
+    let Target::Gpu(gpu) = cx.target else { return None };
+    let (first, others) = group.members.split_first()?;
+    let own = nest(cx.loops, first.stmt);
+    let is_pointwise = |member: &Member| !nest(cx.loops, member.stmt).accumulates();
+    if !own.reduces() || own.scanned().next().is_some() || !others.iter().all(is_pointwise) {
+        return None;
+    }
+    let facts = own.facts(&group.facts(&cx.loops.facts));
+    let terms = own.reduced.iter().map(|axis| axis.extent.as_int()).product::<Option<i64>>()?;
+    let step = |place: Expr, axis: Sym| match stride(place, axis) {
+        Stride::Unit => Some(1),
+        Stride::Elements(step) => step.as_int(),
+        Stride::Zero | Stride::Irregular => None,
+    };
+    let overlaps = |axis: &Axis| {
+        bound_places(cx.loops, own, &first.bind, &facts).iter().any(|(access, place)| {
+            let place = facts.simplify(substitute(*place, values));
+            let reaches = |inner: &Axis| {
+                let (Some(far), Some(near)) = (step(place, axis.var), step(place, inner.var)) else {
+                    return false;
+                };
+                inner.extent.as_int().is_some_and(|extent| near > 0 && far < near * extent)
+            };
+            !access.store && own.reduced.iter().any(reaches)
+        })
+    };
+    let points = crate::cost::points(&cx.loops.facts, &group.outer);
+    let suits = |axis: &Axis, count: i64| {
+        axis.extent.as_int().is_some_and(|extent| extent % count == 0)
+            && terms * count * own.body.len() as i64 <= MOST_NEIGHBOURS
+            && points / count >= i64::from(gpu.units) * 2 * THREADS
+    };
+    // The last one is that of neighbouring threads.
+    let (_, outer) = grid.split_last()?;
+    let at = (0..outer.len()).rev().find(|&at| overlaps(&outer[at]))?;
+    NEIGHBOURS.into_iter().find(|&count| suits(&outer[at], count)).map(|count| (at, count))
 }
 
 /// Takes the last axes out of a grid and puts loops over threads around `body`, with blocks of these in the grid. Gives the variable
