@@ -48,7 +48,7 @@ use std::collections::BTreeMap;
 
 pub use act::{Act, Op, Part, PartMut, Sync, Touch};
 pub use box_copy::{BoxCopy, BoxDim, BoxMap, MapDim};
-pub use fragment::{Fragment, FragmentLoad, FragmentProduct, Operand, Rows};
+pub use fragment::{Fragment, FragmentLoad, FragmentProduct, Operand, Panels, Rows};
 pub use lanes::LaneReduction;
 pub use product::{Dot, Element, Matrix, MatrixProduct};
 pub use ring::{Filling, Ring, RingData, Warps};

@@ -373,6 +373,14 @@ pub enum Layout {
         /// Whether those of every other pair of rows are in different banks, too.
         pairs: bool,
     },
+    /// So many columns of all rows, behind them as many more, and so on: panels, in whose rows units change places as in `Swizzled`
+    /// memory.
+    Panels {
+        /// The bytes.
+        unit: u32,
+        /// Elements of a row of a panel.
+        columns: u32,
+    },
 }
 
 /// Where memory inside a kernel is.

@@ -21,7 +21,7 @@ const TARGETS: [(&str, &str); 3] = [
 
 /// Files of `filetests/run` of all kinds of kernels: elements, rows, columns, products, attention, scans, scatters, sorted rows,
 /// random numbers.
-const FILES: [&str; 23] = [
+const FILES: [&str; 24] = [
     "attention/causal",
     "attention/decoding",
     "attention/grouped",
@@ -42,6 +42,7 @@ const FILES: [&str; 23] = [
     "product/bf16_odd",
     "product/gated_pair",
     "product/warpgroups",
+    "product/warpgroups_transposed",
     "reduce/argmax",
     "reduce/cumsum",
     "reduce/online",

@@ -95,6 +95,9 @@ impl Elements {
             // Registers have no lines.
             (Layout::Padded(_), LocalSpace::Register) | (Layout::Dense | Layout::Swizzled { .. }, _) => sizes,
             (Layout::Padded(line), _) => padded(sizes, i64::from(line.max(1))),
+            (Layout::Panels { columns, .. }, _) => {
+                in_panels(sizes, |row| [row.ceildiv(i64::from(columns)), Expr::int(columns.into())])
+            }
         }
     }
 
@@ -106,18 +109,58 @@ impl Elements {
         }
     }
 
-    /// The swizzle of its rows by units of `unit` bytes, for elements of `bytes` bytes. None where rows cannot be swizzled so.
-    pub fn swizzle(&self, unit: u32, pairs: bool, bytes: usize) -> Option<Swizzle> {
-        let row = match self {
-            // Dimensions of one element are no rows.
-            Elements::Buffer(footprint) => {
-                footprint.counts().iter().rev().find(|count| !count.is_one())?.as_int()?
-            }
-            Elements::Accumulators(_) => return None,
+    /// The swizzle of its rows that its layout asks for, if it asks for one, for elements of `bytes` bytes.
+    ///
+    /// # Errors
+    /// Where its rows cannot be swizzled so, or are not whole rows of panels.
+    pub fn swizzle(&self, layout: Layout, bytes: usize) -> Result<Option<Swizzle>, String> {
+        let (unit, pairs, columns) = match layout {
+            Layout::Dense | Layout::Padded(_) => return Ok(None),
+            Layout::Swizzled { unit, pairs } => (unit, pairs, None),
+            Layout::Panels { unit, columns } => (unit, false, Some(columns)),
         };
-        let unit = unit / u32::try_from(bytes).ok()?.max(1);
-        let swizzle = Swizzle { unit, row: u32::try_from(row).ok()?, pairs };
-        swizzle.units(bytes).map(|_| swizzle)
+        let all = match self {
+            // Dimensions of one element are no rows.
+            Elements::Buffer(footprint) => match columns {
+                Some(_) => footprint.counts().last().copied(),
+                None => footprint.counts().into_iter().rfind(|count| !count.is_one()),
+            },
+            Elements::Accumulators(_) => None,
+        };
+        let swizzle = || {
+            let all = u32::try_from(all?.as_int()?).ok()?;
+            let row = columns.unwrap_or(all);
+            let unit = unit / u32::try_from(bytes).ok()?.max(1);
+            let swizzle = Swizzle { unit, row, pairs };
+            (row > 0 && all.is_multiple_of(row) && swizzle.units(bytes).is_some()).then_some(swizzle)
+        };
+        let panels = columns.map_or(String::new(), |columns| format!(" in panels of {columns}"));
+        let row = all.unwrap_or(Expr::one());
+        let why =
+            || format!("units of {unit} bytes cannot change places in its rows{panels}, of {row} elements");
+        swizzle().map(Some).ok_or_else(why)
+    }
+}
+
+/// Dimensions with panels of the last of them for the outermost, or so the coordinates of an element: `divide` gives the number of a panel,
+/// or of all, and that of its columns.
+fn in_panels(mut dims: Vec<Expr>, divide: impl Fn(Expr) -> [Expr; 2]) -> Vec<Expr> {
+    if let Some(last) = dims.pop() {
+        let [panel, column] = divide(last);
+        dims.insert(0, panel);
+        dims.push(column);
+    }
+    dims
+}
+
+/// The coordinates of an element in memory, as its layout has them, of those in a dense one. See [`Elements::sizes`].
+pub fn place_in(layout: Layout, place: Vec<Expr>, facts: &Facts) -> Vec<Expr> {
+    match layout {
+        Layout::Dense | Layout::Padded(_) | Layout::Swizzled { .. } => place,
+        Layout::Panels { columns, .. } => in_panels(place, |at| {
+            let columns = i64::from(columns);
+            [at.floordiv(columns), at.modulo(columns)].map(|at| facts.simplify(at))
+        }),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::inside::longest;
 use crate::threads::{threads_of, threads_within};
 use litz_ir::dtype::Dtype;
 use litz_ir::loops::{InstOp, Nest, Stmt};
-use litz_ir::schedule::{Holds, KernelPlan, Layout, Local, LocalSpace, LoopKind, Part, ScheduleStep, Tree};
+use litz_ir::schedule::{Holds, KernelPlan, Local, LocalSpace, LoopKind, Part, ScheduleStep, Tree};
 use litz_ir::target::{BlockNeeds, Gpu, Level, Target};
 
 /// Bytes of a row of an operand of a warpgroup's instruction, in each of which units change places in a way of their own, and the last of which
@@ -251,13 +251,10 @@ impl Verifier<'_> {
                 shared
             }
             LocalSpace::Shared | LocalSpace::Cluster => {
-                if let (Layout::Swizzled { unit, pairs }, &[dtype]) = (local.layout, &*types) {
-                    let message = format_args!(
-                        "`{name}`: units of {unit} bytes cannot change places in its rows, of {} elements",
-                        elements.sizes(local).last().copied().unwrap_or(Expr::one())
-                    );
-                    let is_regular = elements.swizzle(unit, pairs, dtype.size()).is_some();
-                    self.report.check(is_regular, "wrong-layout", message);
+                if let &[dtype] = &*types
+                    && let Err(why) = elements.swizzle(local.layout, dtype.size())
+                {
+                    self.report.fail("wrong-layout", format!("`{name}`: {why}"));
                 }
                 let element: usize = types.iter().map(|dtype| dtype.size()).sum();
                 let bytes = extent * element as i64 * self.buffers_of(plan, local);

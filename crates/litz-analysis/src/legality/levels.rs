@@ -176,7 +176,7 @@ impl<'a> Verifier<'a> {
         let (is_layout, needs) = match local.layout {
             Layout::Dense => return,
             Layout::Padded(line) => (line > 0, "at least one element"),
-            Layout::Swizzled { unit, .. } => {
+            Layout::Swizzled { unit, .. } | Layout::Panels { unit, .. } => {
                 let is_banked = matches!(local.space, LocalSpace::Shared | LocalSpace::Cluster);
                 let message = format_args!("`{name}`: {} memory has no banks", local.space.name());
                 self.report.check(is_banked, "wrong-layout", message);

@@ -123,8 +123,9 @@ impl Verifier<'_> {
         if space != LocalSpace::Shared {
             return Some("of a warpgroup is not in shared memory");
         }
-        (layout != Layout::Swizzled { unit: 16, pairs: false })
-            .then_some("of a warpgroup has rows in which no units of 16 bytes change places")
+        let changes =
+            matches!(layout, Layout::Swizzled { unit: 16, pairs: false } | Layout::Panels { unit: 16, .. });
+        (!changes).then_some("of a warpgroup has rows in which no units of 16 bytes change places")
     }
 
     /// The memories that instructions of warpgroups read.
@@ -228,14 +229,15 @@ impl Verifier<'_> {
         }
         match self.locals[number].0.layout {
             Layout::Dense => {}
-            Layout::Swizzled { unit: 16, pairs: false } if bytes <= Gpu::BOX_ROW_BYTES => {}
-            Layout::Swizzled { unit: 16, pairs: false } => {
+            Layout::Swizzled { unit: 16, pairs: false } | Layout::Panels { unit: 16, .. }
+                if bytes <= Gpu::BOX_ROW_BYTES => {}
+            Layout::Swizzled { unit: 16, pairs: false } | Layout::Panels { unit: 16, .. } => {
                 return Err(format!(
                     "its swizzled rows are of {bytes} bytes, of at most {}",
                     Gpu::BOX_ROW_BYTES
                 ));
             }
-            Layout::Swizzled { .. } | Layout::Padded(_) => {
+            Layout::Swizzled { .. } | Layout::Panels { .. } | Layout::Padded(_) => {
                 return Err("units change places in it otherwise than boxes put them".to_owned());
             }
         }

@@ -2,7 +2,7 @@
 
 use super::leaf::Run;
 use super::{Builder, space_of};
-use litz_analysis::footprint::{Elements, Footprint, Footprints};
+use litz_analysis::footprint::{Elements, Footprint, Footprints, place_in};
 use litz_analysis::inside::is_inside;
 use litz_ir::Diag;
 use litz_ir::kernel::Mem;
@@ -15,8 +15,17 @@ use std::rc::Rc;
 pub(super) struct LocalMem {
     mem: Mem,
     footprint: Footprint,
+    layout: Layout,
     /// Whether it holds zeros where what it is a copy of has no elements.
     is_filled: bool,
+}
+
+impl LocalMem {
+    /// Coordinates of the element that a leaf accesses at `index`.
+    fn place(&self, index: &[Expr], run: &Run<'_, '_>) -> Vec<Expr> {
+        let place = self.footprint.place(index, run.nest, &|e| run.expr(e), run.facts);
+        place_in(self.layout, place, run.facts)
+    }
 }
 
 impl<'a> Builder<'a> {
@@ -27,24 +36,18 @@ impl<'a> Builder<'a> {
             let Some(elements) = elements else { continue };
             let sizes = elements.sizes(local);
             let is_filled = footprints.is_filled(number, &elements);
-            let swizzle = |bytes: usize| match local.layout {
-                Layout::Swizzled { unit, pairs } => Some(elements.swizzle(unit, pairs, bytes)),
-                Layout::Dense | Layout::Padded(_) => None,
-            };
             let name = local.buffer().unwrap_or_default();
             let data = self.names.bufs.get(name).map(|&buf| &self.loops.bufs[buf]);
-            let swizzle = match data.and_then(|data| swizzle(data.dtype.size())) {
-                Some(None) => return Err(self.error(format!("{name}: its rows cannot be swizzled"))),
-                Some(swizzle) => swizzle,
-                None => None,
-            };
+            let swizzle = data.map(|data| elements.swizzle(local.layout, data.dtype.size())).transpose();
+            let swizzle = swizzle.map_err(|why| self.error(format!("{name}: {why}")))?.flatten();
             match elements {
                 Elements::Accumulators(shape) => drop(self.shapes.insert(local, shape)),
                 Elements::Buffer(footprint) => {
                     let Some(data) = data else { continue };
                     let mem = self.local(&data.name, data.dtype, sizes, space_of(local.space));
                     self.kernel.mems[mem].swizzle = swizzle;
-                    self.locals.insert(local, Rc::new(LocalMem { mem, footprint, is_filled }));
+                    let layout = local.layout;
+                    self.locals.insert(local, Rc::new(LocalMem { mem, footprint, layout, is_filled }));
                 }
             }
         }
@@ -60,8 +63,7 @@ impl<'a> Builder<'a> {
     ) -> Result<(Mem, Vec<Expr>), Diag> {
         let data = &self.loops.bufs[buf];
         if let Some(local) = local_of(buf, run) {
-            let place = local.footprint.place(index, run.nest, &|e| run.expr(e), run.facts);
-            return Ok((local.mem, place));
+            return Ok((local.mem, local.place(index, run)));
         }
         if let Some(&mem) = self.mem_of.get(&buf) {
             let there = &self.kernel.mems[mem];
@@ -84,7 +86,7 @@ impl<'a> Builder<'a> {
     pub(super) fn zeros(&self, (buf, index): (Buf, &[Expr]), guards: &[Rel], run: &Run<'a, '_>) -> Vec<Rel> {
         let Some(local) = local_of(buf, run).filter(|local| local.is_filled) else { return Vec::new() };
         let counts = &self.kernel.mems[local.mem].sizes;
-        let place = local.footprint.place(index, run.nest, &|e| run.expr(e), run.facts);
+        let place = local.place(index, run);
         if !place.iter().zip(counts).all(|(&at, &count)| is_inside(at, count, run.facts)) {
             return Vec::new();
         }

@@ -8,7 +8,7 @@ use litz_sym::{Expr, Rel, Sym};
 
 use super::{
     BoxCopy, BoxDim, Dot, Element, Filling, Fragment, FragmentLoad, FragmentProduct, LaneReduction, Matrix,
-    MatrixProduct, Mem, Operand, Ring, Rows, Val, Warps,
+    MatrixProduct, Mem, Operand, Panels, Ring, Rows, Val, Warps,
 };
 use crate::dtype::Dtype;
 use crate::loops::Axis;
@@ -304,6 +304,11 @@ macro_rules! each_part {
         $f($Part::always(Touch::$touch, mem, None, $one(first)));
         steps.$iter().for_each(|step| $f($Part::Expr(step)));
     }};
+    (rows $rows:ident, $f:ident, $Part:ident, $one:path, $iter:ident) => {{
+        let Rows { mem, first, panels, .. } = $rows;
+        $f($Part::always(Touch::Load, mem, None, $one(first)));
+        panels.$iter().for_each(|Panels { step, .. }| $f($Part::Expr(step)));
+    }};
     ($act:expr, $f:ident, $Part:ident, $one:path, $iter:ident, $each:ident) => {
         match $act {
             Act::Let { op, .. } => op.$each(&mut *$f),
@@ -343,18 +348,16 @@ macro_rules! each_part {
                 $f($Part::Expr(columns));
                 over.$iter().for_each(|Axis { extent, .. }| $f($Part::Expr(extent)));
             }
-            Act::FragmentLoad(FragmentLoad { into, rows: Rows { mem, first, .. }, .. }) => {
+            Act::FragmentLoad(FragmentLoad { into, rows, .. }) => {
                 each_part!(fragment into, Store, $f, $Part, $one, $iter);
-                $f($Part::always(Touch::Load, mem, None, $one(first)));
+                each_part!(rows rows, $f, $Part, $one, $iter);
             }
             Act::FragmentProduct(FragmentProduct { sum, left, right, .. }) => {
                 each_part!(fragment sum, Store, $f, $Part, $one, $iter);
                 for operand in [left, right] {
                     match operand {
                         Operand::Own(own) => each_part!(fragment own, Load, $f, $Part, $one, $iter),
-                        Operand::Rows(Rows { mem, first, .. }) => {
-                            $f($Part::always(Touch::Load, mem, None, $one(first)));
-                        }
+                        Operand::Rows(rows) => each_part!(rows rows, $f, $Part, $one, $iter),
                     }
                 }
             }

@@ -52,6 +52,18 @@ pub struct Rows {
     pub first: Expr,
     /// Whether they are of reduced points.
     pub is_transposed: bool,
+    /// Where what is longer than a row goes on, if it does.
+    pub panels: Option<Panels>,
+}
+
+/// Rows of an operand that are cut into panels, which lie behind each other: `w_tile[64*n] columns n panels 64 step 4096` are 64 columns of all
+/// reduced points `n`, and 4096 elements further the next 64.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Panels {
+    /// Elements of a row that lie side by side.
+    pub columns: u32,
+    /// Elements from a panel to the next.
+    pub step: Expr,
 }
 
 /// An operand of a product.
@@ -99,6 +111,17 @@ impl Rows {
         let [rows, _, depth] = by.shape();
         let across = if side == Side::Left { rows } else { columns };
         if self.is_transposed { [depth, across] } else { [across, depth] }
+    }
+
+    /// How far from the beginning of its row an element is, in memory.
+    pub fn beside(&self, element: Expr) -> Expr {
+        match &self.panels {
+            None => element,
+            Some(Panels { columns, step }) => {
+                let columns = i64::from(*columns);
+                element.floordiv(columns) * *step + element.modulo(columns)
+            }
+        }
     }
 }
 

@@ -88,6 +88,16 @@ impl<'a> Cursor<'a> {
         if self.eat(text) { Ok(()) } else { Err(self.expected(&format!("`{text}`"))) }
     }
 
+    /// Takes `in panels of 64`, if that is next: a layout's, and how many columns these have.
+    pub fn panels(&mut self) -> Result<Option<u32>> {
+        if !(self.is("in") && self.second_is("panels")) {
+            return Ok(None);
+        }
+        self.at += 2;
+        self.expect("of")?;
+        self.integer().map(Some)
+    }
+
     /// Takes `in pairs`, if that is next: a swizzle's.
     pub fn pairs(&mut self) -> bool {
         let found = self.is("in") && self.second_is("pairs");

@@ -189,6 +189,7 @@ impl Display for Local {
             Layout::Swizzled { unit, pairs } => {
                 write!(f, " swizzled {unit}{}", if pairs { " in pairs" } else { "" })
             }
+            Layout::Panels { unit, columns } => write!(f, " swizzled {unit} in panels of {columns}"),
         }
     }
 }
@@ -406,7 +407,11 @@ fn local(cx: &mut Cursor, space: LocalSpace) -> Result<Local> {
         }
         "swizzled" if cx.second_is_number() => {
             cx.take();
-            Layout::Swizzled { unit: cx.integer()?, pairs: cx.pairs() }
+            let unit = cx.integer()?;
+            match cx.panels()? {
+                Some(columns) => Layout::Panels { unit, columns },
+                None => Layout::Swizzled { unit, pairs: cx.pairs() },
+            }
         }
         _ => Layout::Dense,
     };

@@ -254,7 +254,7 @@ impl Walk<'_> {
         let element = Sym::new("fragment.element");
         self.enter_axis(Axis { var: rows.row, extent: count });
         self.enter_axis(Axis { var: element, extent: beside });
-        self.access(rows.mem, &[rows.first + Expr::sym(element)], &[]);
+        self.access(rows.mem, &[rows.first + rows.beside(Expr::sym(element))], &[]);
         self.scopes.truncate(around);
     }
 

@@ -19,6 +19,8 @@ pub(super) struct OperandRows {
     pub(super) row: usize,
     pub(super) first: Formula,
     pub(super) is_transposed: bool,
+    /// Elements of a row that lie side by side, and those from a panel of so many to the next.
+    pub(super) panels: Option<[i64; 2]>,
     pub(super) side: Side,
 }
 

@@ -108,7 +108,8 @@ impl Machine<'_, '_> {
     ) -> Result<(i64, [i64; 2]), Fault> {
         let [row, beside] = if rows.is_transposed { [point, across] } else { [across, point] };
         self.state.symbols[rows.row] = row;
-        Ok((self.index(&rows.first)? + beside, [row, beside]))
+        let place = rows.panels.map_or(beside, |[columns, step]| beside / columns * step + beside % columns);
+        Ok((self.index(&rows.first)? + place, [row, beside]))
     }
 
     /// An element that an instruction of the warp loads for a row and a reduced point.

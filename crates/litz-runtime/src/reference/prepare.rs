@@ -396,7 +396,12 @@ impl Context<'_> {
         let row = self.define(rows.row);
         let place = self.place(rows.mem, &[rows.first])?;
         let (mem, dtype, first, is_transposed) = (place.mem, place.dtype, place.index, rows.is_transposed);
-        Ok(OperandRows { mem, dtype, row, first, is_transposed, side })
+        let panels = rows.panels.as_ref().map(|panels| {
+            let step = panels.step.as_int();
+            step.map(|step| [panels.columns.into(), step])
+                .ok_or_else(|| self.bug("panels at no known distance"))
+        });
+        Ok(OperandRows { mem, dtype, row, first, is_transposed, panels: panels.transpose()?, side })
     }
 
     /// An element that an instruction adds products to.

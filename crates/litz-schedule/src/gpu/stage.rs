@@ -144,6 +144,13 @@ impl Staged {
         self.memory(cx, holds, (unit, pairs), points)
     }
 
+    /// Memory for a copy, laid out in another way.
+    pub fn copy(&self, cx: &Cx<'_>, space: LocalSpace, layout: Layout) -> Tree {
+        let of = cx.loops.bufs[self.buf].name.clone();
+        let holds = Holds::Copy { name: self.name.clone(), of, reader: self.reader.clone() };
+        Tree::Local(Local { holds, space, layout })
+    }
+
     /// The memory for what is stored to the buffer on its way there, as for copies.
     pub fn result(&self, cx: &Cx<'_>, unit: u32, points: [i64; 2]) -> Tree {
         let holds = Holds::Result { name: self.name.clone(), of: cx.loops.bufs[self.buf].name.clone() };

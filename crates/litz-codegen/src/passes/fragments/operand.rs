@@ -3,13 +3,13 @@
 use super::{Around, PLACES, Products, Sum, nested, places};
 use litz_ir::Scalar;
 use litz_ir::kernel::{
-    Act, Fragment, FragmentLoad, KernelLoopKind, Loop, Mem, MemorySpace, Op, Part, PartMut, Rows, Stmt, Val,
-    position,
+    Act, Fragment, FragmentLoad, KernelLoopKind, Loop, Mem, MemorySpace, Op, Panels, Part, PartMut, Rows,
+    Stmt, Val, position,
 };
 use litz_ir::loops::Axis;
 use litz_ir::target::{Gpu, Instruction, Level, Side};
 use litz_ir::{Diag, Dtype, ScalarOp};
-use litz_sym::{Expr, Rel, Sym};
+use litz_sym::{Expr, Facts, Rel, Sym};
 use std::collections::HashMap;
 
 /// Bytes of the rows that a warp loads together.
@@ -148,11 +148,44 @@ impl Products<'_> {
             is_whole.then(|| facts.simplify(rest.replace(of.var, Expr::sym(row))))
         };
         if let Some(first) = rows(point, across) {
-            return Some(Rows { mem: *mem, row, first, is_transposed: false });
+            return Some(Rows { mem: *mem, row, first, is_transposed: false, panels: None });
         }
         // Pairs of bytes are what is transposed.
-        let first = (bytes == 2).then(|| rows(across, point)).flatten()?;
-        Some(Rows { mem: *mem, row, first, is_transposed: true })
+        if bytes != 2 {
+            return None;
+        }
+        if let Some(first) = rows(across, point) {
+            return Some(Rows { mem: *mem, row, first, is_transposed: true, panels: None });
+        }
+        let columns = i64::from(data.swizzle?.row);
+        let (first, panels) = self.panels(position(index), columns, operand.axes, &around.facts)?;
+        let is_aligned = |at: Expr| around.facts.simplify(at.modulo(beside)).is_zero();
+        let is_whole = is_aligned(first.replace(row, Expr::zero())) && is_aligned(panels.step);
+        is_whole.then_some(Rows { mem: *mem, row, first, is_transposed: true, panels: Some(panels) })
+    }
+
+    /// Where rows of reduced points begin whose elements at `place` lie in panels of so many columns, at one distance from each other.
+    fn panels(
+        &self,
+        place: Expr,
+        columns: i64,
+        [across, point]: [Axis; 2],
+        facts: &Facts,
+    ) -> Option<(Expr, Panels)> {
+        let [panel, column] = ["rows.panel", "rows.column"].map(Sym::new);
+        if !facts.simplify(across.extent.modulo(columns)).is_zero() {
+            return None;
+        }
+        let mut facts = facts.clone();
+        facts.declare_index(panel, across.extent.floordiv(columns));
+        facts.declare_index(column, Expr::int(columns));
+        facts.declare_index(self.names.row, point.extent);
+        let at = Expr::sym(panel) * columns + Expr::sym(column);
+        let place = place.replace(across.var, at).replace(point.var, Expr::sym(self.names.row));
+        let (one, rest) = facts.simplify(place).linear(column)?;
+        let (step, first) = rest.linear(panel)?;
+        let columns = u32::try_from(columns).ok()?;
+        (one.is_one() && !first.has_sym(column)).then_some((first, Panels { columns, step }))
     }
 
     /// Each lane computes its own elements.

@@ -6,8 +6,8 @@ use crate::diag::Diags;
 use crate::dtype::Dtype;
 use crate::kernel::{
     Act, BoxCopy, BoxDim, Dot, Element, Filling, Fragment, FragmentLoad, FragmentProduct, Kernel,
-    KernelLoopKind, LaneReduction, Loop, Matrix, MatrixProduct, Mem, MemData, MemorySpace, Op, Operand, Ring,
-    RingData, Rows, Stmt, Swizzle, Sync, Val, Warps,
+    KernelLoopKind, LaneReduction, Loop, Matrix, MatrixProduct, Mem, MemData, MemorySpace, Op, Operand,
+    Panels, Ring, RingData, Rows, Stmt, Swizzle, Sync, Val, Warps,
 };
 use crate::scalar::{ReduceOp, ScalarOp};
 use crate::target::{Instruction, Level, Side};
@@ -485,7 +485,8 @@ impl Reader {
         match (&index[..], &steps[..]) {
             ([first], []) if cx.is("rows") || cx.is("columns") => {
                 let is_transposed = cx.eat("columns") || !cx.eat("rows");
-                Ok(Operand::Rows(Rows { mem, row: cx.sym()?, first: *first, is_transposed }))
+                let row = cx.sym()?;
+                Ok(Operand::Rows(Rows { mem, row, first: *first, is_transposed, panels: panels(cx)? }))
             }
             ([first], &[along, down, inner]) => {
                 Ok(Operand::Own(Fragment { mem, first: *first, steps: [along, down, inner] }))
@@ -624,4 +625,14 @@ impl Reader {
         cx.expect(",")?;
         Ok(Stmt::Act(Act::ArgStore { max, best, at, index, value, position: cx.expr()? }))
     }
+}
+
+/// The rest of `x[64*n] columns n panels 64 step 4096`, of rows that are cut into panels.
+fn panels(cx: &mut Cursor) -> Result<Option<Panels>> {
+    if !cx.eat("panels") {
+        return Ok(None);
+    }
+    let columns = cx.integer()?;
+    cx.expect("step")?;
+    Ok(Some(Panels { columns, step: cx.expr()? }))
 }

@@ -7,7 +7,8 @@ use litz_sym::Sym;
 use crate::ids::Id;
 use crate::kernel::{
     Act, BoxCopy, BoxDim, Dot, Element, Fragment, FragmentLoad, FragmentProduct, Kernel, KernelLoopKind,
-    LaneReduction, Loop, Matrix, MatrixProduct, Mem, Op, Operand, Rows, Stmt, Swizzle, Sync, Val, visit,
+    LaneReduction, Loop, Matrix, MatrixProduct, Mem, Op, Operand, Panels, Rows, Stmt, Swizzle, Sync, Val,
+    visit,
 };
 use crate::text::print::{
     Behind, Commas, Declaration, GridLine, Guards, Indent, Name, Quoted, Shape, Sigil, commas, write_guards,
@@ -253,10 +254,15 @@ impl<'a> Printer<'a> {
         fmt::from_fn(move |f| write!(f, "{mem}[{first} step {}]", Commas(&steps)))
     }
 
-    fn rows(&self, Rows { mem, row, first, is_transposed }: &Rows) -> impl Display {
+    fn rows(&self, Rows { mem, row, first, is_transposed, panels }: &Rows) -> impl Display {
         let (mem, row, first) = (self.mem(*mem), *row, *first);
         let rows = if *is_transposed { "columns" } else { "rows" };
-        fmt::from_fn(move |f| write!(f, "{mem}[{first}] {rows} {row}"))
+        fmt::from_fn(move |f| {
+            write!(f, "{mem}[{first}] {rows} {row}")?;
+            panels
+                .as_ref()
+                .map_or(Ok(()), |Panels { columns, step }| write!(f, " panels {columns} step {step}"))
+        })
     }
 
     fn operand(&self, operand: &Operand) -> impl Display {

@@ -2,7 +2,7 @@
 
 use super::Verifier;
 use crate::kernel::{
-    Dot, Fragment, FragmentLoad, FragmentProduct, MatrixProduct, MemorySpace, Operand, Rows,
+    Dot, Fragment, FragmentLoad, FragmentProduct, MatrixProduct, MemorySpace, Operand, Panels, Rows,
 };
 use crate::target::{Instruction, Level, Side};
 
@@ -51,12 +51,17 @@ impl Verifier<'_> {
         self.report.check(!by.is_of_warpgroup(), "wrong-fragment", message);
         self.of_team(by, by.columns, &place);
         self.fragment((*side, into), by, &place);
-        self.fragment_rows((*side, rows), by, &place);
+        self.fragment_rows((*side, rows), (by, by.columns), &place);
     }
 
     /// Checks that rows are in shared memory that instructions read.
-    fn fragment_rows(&mut self, (side, rows): (Side, &Rows), by: &Instruction, place: &str) {
-        let Rows { mem: from, row, first, is_transposed } = rows;
+    fn fragment_rows(
+        &mut self,
+        (side, rows): (Side, &Rows),
+        (by, columns): (&Instruction, u32),
+        place: &str,
+    ) {
+        let Rows { mem: from, row, first, is_transposed, panels } = rows;
         let mark = self.report.enter();
         self.report.declare(*row);
         self.element(*from, &[*first], place);
@@ -71,6 +76,12 @@ impl Verifier<'_> {
         let is_fit = data.space == MemorySpace::Shared && side != Side::Sums && is_beside && has_rows;
         let message = format_args!("{place}: `{}` has no rows of 16 bytes for it", data.name);
         self.report.check(is_fit, "wrong-fragment", message);
+        let Some(Panels { columns: width, step }) = panels else { return };
+        self.report.expr(*step, place);
+        let [_, beside] = rows.extents(by, side, columns.into());
+        let message = format_args!("{place}: {beside} elements of a row are no panels of {width}");
+        let are_whole = *width > 0 && beside % i64::from(*width) == 0;
+        self.report.check(are_whole && by.is_of_warpgroup(), "wrong-fragment", message);
     }
 
     pub(super) fn fragment_product(&mut self, product: &FragmentProduct) {
@@ -81,7 +92,7 @@ impl Verifier<'_> {
             self.fragment(fragment, by, &place);
         }
         for rows in product.rows() {
-            self.fragment_rows(rows, by, &place);
+            self.fragment_rows(rows, (by, product.columns), &place);
         }
         let is_shared = |operand: &Operand| matches!(operand, Operand::Rows(_));
         let (is_left, is_right) = (is_shared(&product.left), is_shared(&product.right));

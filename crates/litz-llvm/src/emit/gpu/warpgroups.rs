@@ -6,7 +6,8 @@
 //! wgmma.commit_group; wgmma.wait_group 0;                                                                    wait products
 //! ```
 //!
-//! Sums are operands of the wait, too: nothing that reads them comes before it. (PTX ISA, asynchronous warpgroup-level matrix instructions.)
+//! Sums are operands of the wait, too: nothing that reads them comes before it. Behind the descriptors are factors, and of each that the instruction
+//! takes its rows for those of reduced points. (PTX ISA, asynchronous warpgroup-level matrix instructions.)
 
 use litz_ir::Dtype;
 use litz_ir::kernel::{Act, Fragment, FragmentProduct, Mem, Operand, Rows, Stmt, visit};
@@ -20,6 +21,12 @@ use super::fragments::{pieces, tuple};
 
 /// Rows of shared memory that a descriptor counts together.
 const ROWS: i64 = 8;
+
+/// Bytes that a descriptor counts in.
+const UNIT: i64 = 16;
+
+/// The most units that it counts.
+const MOST_UNITS: i64 = 0x3fff;
 
 /// What the name of an instruction says of types, and what follows its operands.
 struct Form {
@@ -49,11 +56,12 @@ impl Form {
         Some(Form { operand, sum, letter, has_factors, may_transpose })
     }
 
-    /// Whether to add to the sums, and then the factors of operands, and for each of those in shared memory whether it is transposed.
-    fn flags(&self, in_memory: usize) -> String {
+    /// Whether to add to the sums, and then the factors of operands, and whether each of those `in_memory` is transposed.
+    fn flags(&self, in_memory: &[&Rows]) -> String {
         let factors = if self.has_factors { 2 } else { 0 };
-        let transposed = if self.may_transpose { in_memory } else { 0 };
-        vec!["1"; 1 + factors].into_iter().chain(vec!["0"; transposed]).collect::<Vec<_>>().join(", ")
+        let transposed = in_memory.iter().filter(|_| self.may_transpose);
+        let transposed = transposed.map(|rows| if rows.is_transposed { "1" } else { "0" });
+        std::iter::repeat_n("1", 1 + factors).chain(transposed).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -93,8 +101,8 @@ impl Emitter<'_> {
             fence.to_owned()
         };
         let (left_name, flags) = match left {
-            Operand::Rows(_) => (names(count, 1), form.flags(2)),
-            Operand::Own(_) => (format!("{{{}}}", names(count, registers)), form.flags(1)),
+            Operand::Rows(left) => (names(count, 1), form.flags(&[left, right])),
+            Operand::Own(_) => (format!("{{{}}}", names(count, registers)), form.flags(&[right])),
         };
         let text = format!(
             "{fence}wgmma.mma_async.sync.aligned.m64n{columns}k{}.{}.{operand}.{operand} {{{}}}, {left_name}, {}, {flags};",
@@ -189,17 +197,14 @@ impl Emitter<'_> {
         found
     }
 
-    /// The description of rows in shared memory: where they begin, in units of 16 bytes, the bytes from eight of them to the next eight, and
-    /// how their units change places.
+    /// The description of rows in shared memory: where they begin, in units of 16 bytes, those from a panel of columns to the next, those from
+    /// eight rows to the next eight, and how their units change places.
     fn descriptor(&mut self, by: &Instruction, rows: &Rows) -> Result<Value, EmitError> {
         let data = &self.kernel.mems[rows.mem];
         let size = data.dtype.size() as i64;
         let unsupported = |what: &str| {
             Err(EmitError::unsupported(format!("{} of rows of `{}` {what}", by.name, data.name)))
         };
-        if rows.is_transposed {
-            return unsupported("that lie along the other dimension");
-        }
         let Some(swizzle) = data.swizzle.filter(|swizzle| swizzle.is_of_boxes(data.dtype.size())) else {
             return unsupported("whose units do not change places");
         };
@@ -219,11 +224,19 @@ impl Emitter<'_> {
         }
         let address = self.address_from(rows.mem, &self.mems[rows.mem].base.clone(), first)?;
         let address = self.shared_word(&address);
-        let [four, mask] = [4, 0x3fff].map(|value| self.b.int(Prim::I32, value));
+        let [four, mask] = [4, MOST_UNITS].map(|value| self.b.int(Prim::I32, value));
         let units = self.b.binary("lshr", &address, &four);
         let units = self.b.binary("and", &units, &mask);
         let units = self.b.convert("zext", &units, Prim::I64);
-        let rest = mode << 62 | (ROWS * bytes / 16) << 32 | 1 << 16;
+        let panels = match &rows.panels {
+            // What is no longer than a row has no panel behind it.
+            None => Some(1),
+            Some(panels) => panels.step.as_int().map(|step| step * size / UNIT),
+        };
+        let Some(panels) = panels.filter(|&units| (1..=MOST_UNITS).contains(&units)) else {
+            return unsupported("in panels too far from each other");
+        };
+        let rest = mode << 62 | (ROWS * bytes / UNIT) << 32 | panels << 16;
         let rest = self.b.int(Prim::I64, rest);
         Ok(self.b.binary("or", &units, &rest))
     }

@@ -1,11 +1,11 @@
 //! Copies what a block reads of the operands to shared memory, ahead of the loop that sums.
 
 use super::gather;
-use super::problem::{Contracted, Problem, Unit};
+use super::problem::{Contracted, Problem, ROW_BYTES, Unit};
 use crate::gpu::stage::{Copying, Staged, is_guarded_at_end};
 use litz_analysis::access::substitute;
 use litz_ir::loops::{Axis, Buf, InstOp, Nest};
-use litz_ir::schedule::{LoopKind, Means, Tree};
+use litz_ir::schedule::{Layout, LocalSpace, LoopKind, Means, Tree};
 use litz_ir::target::{Gpu, Level, Team};
 use litz_sym::{Expr, Sym};
 
@@ -73,7 +73,16 @@ impl Operand {
 
     /// The memory, of which rows may be read of every other pair at once: columns of the result are where `pairs`.
     pub fn local(&self, problem: &Problem<'_>, pairs: bool, points: [i64; 2]) -> Tree {
-        self.staged.local(problem.cx, Gpu::VECTOR_BYTES, pairs && self.side == 1, points)
+        match problem.unit {
+            Unit::Warpgroup(_) if !self.is_along_sum(problem) => {
+                let columns = ROW_BYTES / problem.operand_bytes();
+                let layout = Layout::Panels { unit: Gpu::VECTOR_BYTES, columns: columns as u32 };
+                self.staged.copy(problem.cx, LocalSpace::Shared, layout)
+            }
+            Unit::Warp(_) | Unit::Warpgroup(_) | Unit::Threads => {
+                self.staged.local(problem.cx, Gpu::VECTOR_BYTES, pairs && self.side == 1, points)
+            }
+        }
     }
 
     /// Whether its neighbours in memory are along the sum.
@@ -92,30 +101,41 @@ impl Operand {
         problem.gathered.is_some_and(|nest| nest.writes().contains(&self.staged.buf))
     }
 
-    /// Whether boxes of it may be copied, whose rows go along the sum.
+    /// Whether boxes of it may be copied whose rows an instruction of a warpgroup takes: they go along the sum, or are of elements of 16 bits, which
+    /// are transposed.
     pub fn is_box(&self, problem: &Problem<'_>) -> bool {
         let data = &problem.cx.loops.bufs[self.staged.buf];
-        let bytes = self.vector * data.dtype.size() as i64;
+        let size = data.dtype.size() as i64;
+        let is_last = |dim: usize| dim + 1 == data.sizes.len();
+        let is_row = self.is_along_sum(problem)
+            || size == 2 && is_last(self.staged.along[0]) && problem.points(self.side) * size >= ROW_BYTES;
         !self.is_gathered(problem)
-            && self.is_along_sum(problem)
-            && bytes == i64::from(Gpu::VECTOR_BYTES)
+            && is_row
+            && self.vector * size == i64::from(Gpu::VECTOR_BYTES)
             && data.sizes.len() <= Gpu::BOX_DIMS
     }
 
-    /// A box of it, which one thread of a warp has copied.
+    /// Boxes of it, which one thread of a warp has copied: one whose rows go along the sum, or one for each panel of columns.
     pub fn boxed(&self, problem: &Problem<'_>, warp: u32, by: Copying) -> Tree {
-        let [p, x, k] = ["p", "x", "k"].map(|name| problem.name(name));
-        let places = [by.starts[0] + Expr::sym(x), by.starts[1] + Expr::sym(k)];
+        let [p, c, x, k] = ["p", "c", "x", "k"].map(|name| problem.name(name));
+        let [across, along] = by.points;
+        let columns = if self.is_along_sum(problem) { across } else { ROW_BYTES / problem.operand_bytes() };
+        let first = if columns == across { Expr::zero() } else { Expr::sym(c) * columns };
+        let places = [by.starts[0] + first + Expr::sym(x), by.starts[1] + Expr::sym(k)];
         let mut tree = self.staged.leaf(problem.cx, places, by.points);
         if let Tree::Leaf(leaf) = &mut tree {
             leaf.by = Some(Means::Box);
         }
         let team = Team { from: warp, ..Level::Warp.into() };
-        let loops = [
-            (LoopKind::Level(team), p, 1),
-            (LoopKind::For, x, by.points[0]),
-            (LoopKind::For, k, by.points[1]),
-        ];
+        let mut sides = [(LoopKind::For, x, columns), (LoopKind::For, k, along)];
+        if !self.is_along_sum(problem) {
+            sides.reverse();
+        }
+        let mut loops = vec![(LoopKind::Level(team), p, 1)];
+        if columns != across {
+            loops.push((LoopKind::Unroll, c, across / columns));
+        }
+        loops.extend(sides);
         loops.into_iter().rev().fold(tree, |tree, (kind, var, extent)| Tree::Loop {
             kind,
             axis: Axis { var, extent: Expr::int(extent) },

@@ -1,6 +1,7 @@
 //! Chooses the tile of the result that a block sums.
 
-use super::problem::{Problem, Unit};
+use super::problem::{Problem, ROW_BYTES, Unit};
+use super::stage::Operand;
 use crate::cost::{ceil_div, points};
 use litz_ir::target::Gpu;
 
@@ -117,11 +118,20 @@ impl Tile {
             };
             turns.saturating_mul(sums.max(loads).max(shared))
         };
+        // Panels of columns that boxes of an operand fill are whole.
+        let panels: Vec<usize> = match unit {
+            Unit::Warpgroup(_) => {
+                let all = Operand::of(problem).into_iter();
+                all.filter(|operand| !operand.is_along_sum(problem)).map(|operand| operand.side).collect()
+            }
+            Unit::Warp(_) | Unit::Threads => Vec::new(),
+        };
         // The last team has points to sum, too, and a thread registers for its sums.
         let suits = |tile: &&Tile| {
             let sides = tile.sides(unit);
             let sums = sides.iter().product::<i64>() / tile.threads(unit);
             (sums * count <= MOST_SUMS || sums == 1)
+                && panels.iter().all(|&side| sides[side] * bytes % ROW_BYTES == 0)
                 && [0, 1].iter().all(|&side| {
                     let before = sides[side] / tile.teams[side] * (tile.teams[side] - 1);
                     tile.teams[side] == 1 || before < problem.points(side)

@@ -14,8 +14,7 @@ pub fn if_faster(problem: Problem<'_>) -> Problem<'_> {
     if times[0] <= times[1] { larger } else { problem }
 }
 
-/// A product of warps as one of warpgroups, if there is an instruction for its types, and boxes of both operands can be copied, whose rows
-/// go along the sum.
+/// A product of warps as one of warpgroups, if there is an instruction for its types, and boxes of both operands can be copied.
 fn by_warpgroups<'a>(problem: &Problem<'a>) -> Option<Problem<'a>> {
     let Unit::Warp(by) = problem.unit else { return None };
     let is_like = |other: &&Instruction| {
