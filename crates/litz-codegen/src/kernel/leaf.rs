@@ -325,7 +325,8 @@ impl<'a> Builder<'a> {
             return Ok(val);
         }
         let own: Vec<Rel> = guard.iter().map(|r| run.rel(r)).collect();
-        let of_leaf = self.zeros((buf, index), &run.guard, run);
+        // Where the leaf does not run, nobody asks what it loads.
+        let of_leaf = if self.has_room((buf, index), run) { run.guard.clone() } else { Vec::new() };
         let of_load = match other == Scalar::zero(ty) {
             true => self.zeros((buf, index), &own, run),
             false => Vec::new(),

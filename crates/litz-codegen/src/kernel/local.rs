@@ -81,13 +81,20 @@ impl<'a> Builder<'a> {
         local_of(buf, run).is_some_and(|local| local.is_filled)
     }
 
+    /// Whether an element that a leaf accesses as one of `buf` is one of a copy that is filled, at points past the ends of axes as well:
+    /// loaded without asking for these it is some number.
+    pub(super) fn has_room(&self, (buf, index): (Buf, &[Expr]), run: &Run<'a, '_>) -> bool {
+        local_of(buf, run).filter(|local| local.is_filled).is_some_and(|local| {
+            let counts = &self.kernel.mems[local.mem].sizes;
+            let place = local.place(index, run);
+            place.iter().zip(counts).all(|(&at, &count)| is_inside(at, count, run.facts))
+        })
+    }
+
     /// Those of some guards that say whether there is an element of what `buf` is a copy of, where the copy holds zero if there is none,
     /// and its memory has room for what is there instead.
     pub(super) fn zeros(&self, (buf, index): (Buf, &[Expr]), guards: &[Rel], run: &Run<'a, '_>) -> Vec<Rel> {
-        let Some(local) = local_of(buf, run).filter(|local| local.is_filled) else { return Vec::new() };
-        let counts = &self.kernel.mems[local.mem].sizes;
-        let place = local.place(index, run);
-        if !place.iter().zip(counts).all(|(&at, &count)| is_inside(at, count, run.facts)) {
+        if !self.has_room((buf, index), run) {
             return Vec::new();
         }
         let simple = |e: Expr| run.facts.simplify(e);

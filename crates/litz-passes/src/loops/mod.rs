@@ -21,6 +21,7 @@ pub mod pack;
 pub mod pad;
 pub mod pad_rows;
 pub mod patches;
+pub mod pitch;
 mod positions;
 mod prologue;
 mod put_off;
@@ -111,6 +112,7 @@ pub const PASSES: &[Pass] = &[
     Pass::new("transpose", transpose::run),
     Pass { name: "pad_rows", wants: pad_rows::wants, run: pad_rows::run },
     Pass::new("online", online::run),
+    Pass { name: "pitch", wants: pitch::wants, run: pitch::run },
     Pass::new("split_reduce", split_reduce::run),
     Pass { name: "split_scan", wants: split_scan::wants, run: split_scan::run },
     Pass::new("updates", updates::run),

@@ -151,7 +151,7 @@ fn step(place: Expr, axis: Axis) -> i64 {
 }
 
 /// Whether a load goes along the rows and along each term of the sum in a dimension of its own, element by element, and all its elements are there.
-fn is_box(load: &Inst, row: Axis, terms: &[Axis]) -> bool {
+pub(super) fn is_box(load: &Inst, row: Axis, terms: &[Axis]) -> bool {
     let InstOp::Load { index, guard, .. } = &load.op else { return false };
     let is_of = |at: &Expr, axis: &Axis| at.has_sym(axis.var);
     let is_alone = |axis: &Axis| {
@@ -168,7 +168,7 @@ fn is_box(load: &Inst, row: Axis, terms: &[Axis]) -> bool {
 }
 
 /// A buffer with these axes as dimensions, and a nest that fills it with what a load of another nest reads.
-fn copy(
+pub(super) fn copy(
     loops: &mut Loops,
     nest: &Nest,
     (at, what): (usize, &str),

@@ -7,8 +7,9 @@
 use super::problem::Problem;
 use crate::axes::fresh;
 use crate::context::Cx;
+use crate::gpu::stage::is_guarded_at_end;
 use litz_ir::ids::Id;
-use litz_ir::loops::{InstOp, Nest};
+use litz_ir::loops::{InstOp, Loops, Nest};
 use litz_ir::target::Gpu;
 use litz_sym::{Expr, Sym};
 
@@ -27,9 +28,23 @@ pub fn is_chosen(nest: &Nest) -> bool {
 }
 
 /// Whether a nest copies elements that are no box of where they are.
-pub fn is_of_windows(nest: &Nest) -> bool {
+pub fn is_of_windows(loops: &Loops, nest: &Nest) -> bool {
     let Some((InstOp::Load { index, guard, .. }, _)) = choices(nest) else { return false };
-    !is_chosen(nest) && (!guard.is_empty() || index.iter().any(|at| !at.is_polynomial()))
+    let is_box = guard.is_empty() && index.iter().all(|at| at.is_polynomial());
+    !is_chosen(nest) && !is_box && !is_of_rows(loops, nest)
+}
+
+/// Whether a nest copies a buffer as it is, with zeros past its ends: to rows that blocks copy faster than those, which they would have as
+/// their own parts.
+pub fn is_of_rows(loops: &Loops, nest: &Nest) -> bool {
+    let Some((load @ InstOp::Load { index, guard, .. }, _)) = choices(nest) else { return false };
+    let Some(InstOp::Store { index: stored, .. }) = nest.body.last().map(|inst| &inst.op) else {
+        return false;
+    };
+    !guard.is_empty()
+        && is_guarded_at_end(loops, load)
+        && index == stored
+        && index.iter().all(|at| at.as_sym().is_some())
 }
 
 /// Elements that lie side by side where they are copied from along the axis `unit` of the nest, and begin where so many do, all of which are there or

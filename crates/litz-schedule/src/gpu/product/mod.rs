@@ -126,7 +126,8 @@ pub fn gathers(cx: &Cx<'_>, s: usize) -> bool {
     let (&[buf], Some(nest)) = (&cx.deps.stmts[s].writes[..], nest_of(cx, s)) else { return false };
     let mut readers = cx.deps.users[buf].iter().filter(|&&user| user != s);
     let is_operand = readers.clone().count() == 1 && readers.all(|&user| cx.contractions[user].is_some());
-    let is_gathered = gather::is_chosen(nest) || gather::is_of_windows(nest) && !cx.deps.stmts[s].at_load;
+    let is_gathered =
+        gather::is_chosen(nest) || gather::is_of_windows(cx.loops, nest) && !cx.deps.stmts[s].at_load;
     is_operand && !cx.deps.escapes[buf] && is_gathered
 }
 
@@ -135,6 +136,7 @@ pub fn pack(cx: &Cx<'_>, gathering: &Draft, product: &Draft) -> Option<Draft> {
     let Product { contractions, gathered: None } = product.family::<Product>()? else { return None };
     let (&[stmt], head) = (&gathering.stmts()[..], product.group.members.first()?.stmt) else { return None };
     let &[buf] = &cx.deps.stmts[stmt].writes[..] else { return None };
+    let nest = nest_of(cx, stmt).filter(|nest| !gather::is_of_rows(cx.loops, nest))?;
     let is_at_call = !gathering.at_load && !product.at_load;
     let is_own = !cx.deps.escapes[buf] && cx.deps.users[buf].iter().all(|user| [stmt, head].contains(user));
     if !is_at_call || !is_own {
@@ -143,7 +145,7 @@ pub fn pack(cx: &Cx<'_>, gathering: &Draft, product: &Draft) -> Option<Draft> {
     let gathered = Some(stmt);
     let problem = problem(cx, &product.group, contractions, gathered)?;
     let operand = Operand::of(&problem).into_iter().find(|operand| operand.buf() == buf)?;
-    gather::suits(&problem, nest_of(cx, stmt)?, |axis| operand.value(axis)).then(|| {
+    gather::suits(&problem, nest, |axis| operand.value(axis)).then(|| {
         let family = Product { contractions: contractions.clone(), gathered };
         Draft::new(product.group.clone(), product.at_load, family)
     })
