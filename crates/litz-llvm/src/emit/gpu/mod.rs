@@ -170,6 +170,8 @@ impl Emitter<'_> {
         written.extend(self.seen_by_others().iter());
         written.sort_unstable();
         written.dedup();
+        // No point finds in registers what another one has left there: only the counts of rings go on, which are no memory of the kernel.
+        written.retain(|&mem| kernel.mems.get(mem).is_none() || self.mems[mem].form == Form::Memory);
         self.touch(&written);
         self.b.open(ScopeKind::Loop { preheader, header }, header, written);
         let point = self.b.later_phi(Ty::I64);
