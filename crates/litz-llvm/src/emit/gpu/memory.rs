@@ -289,7 +289,8 @@ impl Emitter<'_> {
     /// The address of an element in memory whose units change places.
     ///
     /// Unit `u` of line `l` is where unit `u ^ (l mod m)` would be. Places repeat after `m` lines: what is added in whole periods changes no
-    /// unit, so it is left for last, as what does change is the same in all iterations of a pipelined loop.
+    /// unit, so it is left for last, as what does change is the same in all iterations of a pipelined loop. So are units of which a number
+    /// is added to the first one of a line: `(u + v) ^ l` is `(u ^ l) ^ v` then, and of places side by side all but that is one computation.
     pub(in super::super) fn address_in_swizzle(&mut self, mem: Mem, index: Expr) -> Result<Value, EmitError> {
         let start = self.mems[mem].base.clone();
         let data = &self.kernel.mems[mem];
@@ -308,12 +309,24 @@ impl Emitter<'_> {
                 whole = whole + term * factor;
             }
         }
+        let periods = (index - whole).constant().div_euclid(period) * period;
+        if periods > 0 && self.facts.proves(&Rel::le(0, index - whole - periods)) {
+            whole = whole + periods;
+        }
         // Elements of a unit stay side by side.
         let inner = (index - whole).constant().rem_euclid(unit);
         if inner > 0 && self.facts.simplify((index - whole - inner).modulo(unit)).is_zero() {
             whole = whole + inner;
         }
-        let at = self.scalar(index - whole)?;
+        let line_of_units = units * unit;
+        let beside = (index - whole).constant();
+        let is_whole = (1..line_of_units).contains(&beside) && beside % unit == 0;
+        let is_first = || {
+            let rest = (index - whole - beside).modulo(line_of_units);
+            self.facts.proves(&Rel::lt(rest, unit))
+        };
+        let units_on = if is_whole && is_first() { beside } else { 0 };
+        let at = self.scalar(index - whole - units_on)?;
         let line = self.shifted("lshr", &at, row * rows);
         let line = if swizzle.pairs {
             let four = self.shifted("lshr", &line, 4);
@@ -325,7 +338,11 @@ impl Emitter<'_> {
         let line = self.b.binary("and", &line, &last);
         let by = self.b.int(Prim::I64, unit.trailing_zeros().into());
         let moved = if unit == 1 { line } else { self.b.binary("shl", &line, &by) };
-        let place = self.b.binary("xor", &at, &moved);
+        let mut place = self.b.binary("xor", &at, &moved);
+        if units_on > 0 {
+            let units_on = self.b.int(Prim::I64, units_on);
+            place = self.b.binary("xor", &place, &units_on);
+        }
         let element = Ty::scalar(self.mems[mem].prim);
         let start = self.advance(element, &start, &place);
         self.address_from(mem, &start, whole)
