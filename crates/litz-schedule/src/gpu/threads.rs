@@ -112,8 +112,9 @@ impl Family for Threads {
     }
 }
 
-/// How many neighbours along an axis a thread takes at once, so that it loads and stores 16 bytes of the widest type: where all that
-/// members access has runs of so many, and there are more than enough runs for all threads that units run.
+/// How many neighbours along an axis a thread takes at once, so that it stores 16 bytes of the widest type: where all that members access has
+/// runs of so many, stores begin with one, and there are more than enough runs for all threads that units run. What begins elsewhere is loaded
+/// element by element, several of which are under way.
 fn vector_of(cx: &Cx<'_>, group: &Group, axis: Axis, values: &[(Sym, Expr)]) -> Option<i64> {
     let Target::Gpu(gpu) = cx.target else { return None };
     let mut facts = group.facts(&cx.loops.facts);
@@ -133,7 +134,9 @@ fn vector_of(cx: &Cx<'_>, group: &Group, axis: Axis, values: &[(Sym, Expr)]) -> 
             match stride(place, axis.var) {
                 Stride::Zero => {}
                 Stride::Unit => {
-                    starts.push(place.replace(axis.var, Expr::zero()));
+                    if access.store {
+                        starts.push(place.replace(axis.var, Expr::zero()));
+                    }
                     widest = widest.max(cx.loops.bufs[access.buf].dtype.size() as i64);
                 }
                 Stride::Elements(_) | Stride::Irregular => return None,
@@ -212,8 +215,13 @@ pub fn spread(
     };
     let all: Vec<Axis> = grid.iter().copied().chain(levels.iter().map(|level| level.1)).collect();
     let values = values_of(body);
-    let ends: Vec<Ends> =
-        levels.iter().map(|level| Ends::of(level.1, &all, values.iter().copied())).collect();
+    // Vectors are whole: the last threads end with them, and not within one.
+    let has_vectors = matches!(&body[..], [Tree::Loop { kind: LoopKind::Vector { .. }, .. }]);
+    let ends = |axis: Axis| match has_vectors {
+        true => Ends::WithAxis,
+        false => Ends::of(axis, &all, values.iter().copied()),
+    };
+    let ends: Vec<Ends> = levels.iter().map(|level| ends(level.1)).collect();
     let mut scope = None;
     for ((level, axis, width), ends) in levels.into_iter().zip(ends).rev() {
         let [block, inside] = ["block", "in"].map(|what| name(&format!("{}_{what}", axis.var)));
