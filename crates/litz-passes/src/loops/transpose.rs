@@ -19,6 +19,13 @@ use std::collections::HashMap;
 const MIN_READS: i64 = 4;
 const MIN_READS_OF_CALL: i64 = 64;
 
+/// Rows, columns and terms of a product of numbers that no instruction of a GPU takes, from which on its threads sum tiles.
+const LEAST_OF_TILE: i64 = 16;
+
+/// Columns and terms of one of few rows, from which on warps sum it along its rows.
+const LEAST_COLUMNS: i64 = 64;
+const LEAST_TERMS: i64 = 512;
+
 /// Lays out operands anew; returns how many.
 pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
     let uses = Uses::of(loops);
@@ -31,7 +38,7 @@ pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
         // Vectors of words run along the sum.
         let is_left = constants.is_statement(at)
             || words::is_of_words(loops, nest, cx.target)
-            || is_of_warps(loops, nest, cx.target);
+            || has_tiles(loops, nest, cx.target);
         let lanes = if is_left { None } else { lane_axis(loops, nest) };
         for load in 0..nest.body.len() {
             let Some(lane) = lanes else { break };
@@ -57,17 +64,26 @@ pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
     made.len()
 }
 
-/// Whether the instructions of a GPU's warps take a nest's operands: along the sum, as they lie.
-fn is_of_warps(loops: &Loops, nest: &Nest, target: &Target) -> bool {
+/// Whether tiles of a GPU's product take a nest's operands: as they lie, by way of shared memory. Those of types that no instruction
+/// multiplies have to be worth a tile, or a warp.
+fn has_tiles(loops: &Loops, nest: &Nest, target: &Target) -> bool {
     let Target::Gpu(gpu) = target else { return false };
     let takes = |dtype| gpu.isa.instructions().iter().any(|by| by.dtype == dtype && !by.rounds);
     // What is added to the sum, such as a mask, threads read where they have it.
     let is_taken =
         |at: usize| nest.body[at].op.element().is_some_and(|(buf, _)| takes(loops.bufs[buf].dtype));
-    // Tiles have rows and columns: in a depthwise convolution all that a filter has is shared with the image.
-    let is_side = |axes: &[Axis]| axes.iter().any(|axis| !axis.extent.is_one());
+    let points = |axes: &[Axis]| {
+        axes.iter().map(|axis| loops.facts.size_hint(axis.extent)).fold(1, i64::saturating_mul)
+    };
     Contraction::of(loops, nest).is_some_and(|[of, _]| {
-        of.is_plain && is_side(&of.m) && is_side(&of.n) && is_taken(of.lhs) && is_taken(of.rhs)
+        let [rows, columns, terms] = [&of.m, &of.n, &nest.reduced].map(|axes| points(axes));
+        let (few, many) = (rows.min(columns), rows.max(columns));
+        let is_large = few >= LEAST_OF_TILE && terms >= LEAST_OF_TILE;
+        let is_of_few = many >= LEAST_COLUMNS && terms >= LEAST_TERMS;
+        // Tiles have rows and columns: in a depthwise convolution all that a filter has is shared with the image.
+        let is_side = |axes: &[Axis]| axes.iter().any(|axis| !axis.extent.is_one());
+        let is_taken = is_taken(of.lhs) && is_taken(of.rhs);
+        of.is_plain && is_side(&of.m) && is_side(&of.n) && (is_taken || few > 1 && (is_large || is_of_few))
     })
 }
 

@@ -35,8 +35,13 @@ use litz_sym::{Expr, Sym};
 /// Columns of a thread that lie side by side.
 const BESIDE: i64 = 4;
 
-/// Points of the sum that threads write out.
-const FEW: i64 = 4;
+/// Sums of four bytes of a thread, with which it may have so many registers: a unit has room for two blocks of 256 threads then, one of which goes on
+/// where the other waits.
+const SUMS: i64 = 64;
+const REGISTERS: u32 = 128;
+
+/// Lanes of a warp along the rows and along the columns of what its threads sum: from shared memory they load four places and eight.
+const LANES: [i64; 2] = [4, 8];
 
 /// Buffers in rotation, at most: more would wait for the memory no shorter.
 const MOST_BUFFERS: i64 = 8;
@@ -45,7 +50,13 @@ const MOST_BUFFERS: i64 = 8;
 pub fn plan(problem: &Problem<'_>) -> Planned {
     let tile = Tile::of(problem);
     let Blocks { grid, starts, persistent } = blocks(problem, tile);
-    let points = Points { problem, tile, starts, has_pairs: has_pairs(problem, tile) };
+    let points = Points {
+        problem,
+        tile,
+        starts,
+        has_pairs: has_pairs(problem, tile),
+        lies_along: [0, 1].map(|side| lies_along(problem, side)),
+    };
     let sums = |product: &Contracted<'_>| {
         let holds = Holds::Accumulator(product.nest.name.clone());
         Tree::Local(Local { holds, space: LocalSpace::Register, layout: Layout::Dense })
@@ -59,7 +70,10 @@ pub fn plan(problem: &Problem<'_>) -> Planned {
     };
     let last = problem.group.members.iter().map(of_member).collect();
     body.extend(points.finished(last));
-    let kernel = KernelPlan { persistent, ..KernelPlan::new(grid, 1, body) };
+    let sums = tile.each.iter().product::<i64>() * problem.products.len() as i64;
+    let is_full = problem.unit == Unit::Threads && sums == SUMS && problem.operand_bytes() <= 4;
+    let registers = is_full.then_some(REGISTERS);
+    let kernel = KernelPlan { persistent, registers, ..KernelPlan::new(grid, 1, body) };
     Planned { is_whole: true, ..Planned::from(kernel) }
 }
 
@@ -126,6 +140,11 @@ fn has_pairs(problem: &Problem<'_>, tile: Tile) -> bool {
         && last.is_some_and(is_half)
 }
 
+/// Whether an operand lies along a side and not along the sum.
+fn lies_along(problem: &Problem<'_>, side: usize) -> bool {
+    Operand::of(problem).iter().any(|operand| operand.side == side && !operand.is_along_sum(problem))
+}
+
 /// The points of a block.
 struct Points<'a> {
     problem: &'a Problem<'a>,
@@ -134,6 +153,8 @@ struct Points<'a> {
     starts: [Expr; 2],
     /// Whether two instructions side by side take columns in pairs, in turn.
     has_pairs: bool,
+    /// Whether an operand lies along the rows, or along the columns, and not along the sum.
+    lies_along: [bool; 2],
 }
 
 impl Points<'_> {
@@ -180,17 +201,8 @@ impl Points<'_> {
             }
             Unit::Threads => {
                 let at = [Expr::zero(), Expr::zero()];
-                // What the next points need is loaded while some are multiplied.
-                let is_split = turns > FEW && turns % FEW == 0;
-                let (outer, few) = (problem.name("k_few"), if is_split { FEW } else { 1 });
-                let turn = if few == 1 { turn } else { Expr::sym(outer) * few + turn };
-                let body = self.at(self.in_team(updates), at, Some(start + turn));
-                match (turns, few) {
-                    (1, _) => body,
-                    (..=FEW, _) => unrolled(inner, turns, body),
-                    (_, 1) => vec![looped(LoopKind::For, inner, turns, body)],
-                    _ => vec![looped(LoopKind::For, outer, turns / few, unrolled(inner, few, body))],
-                }
+                // Written out, places in shared memory are numbers, and what the next points need is loaded while some are multiplied.
+                unrolled(inner, turns, self.at(self.in_team(updates), at, Some(start + turn)))
             }
         };
         let points = |side: usize| [self.tile.sides(problem.unit)[side], turns * at_once];
@@ -233,7 +245,7 @@ impl Points<'_> {
 
     /// What runs at the points of the tile behind the sum. Results that pass through shared memory do so a part of the columns after another.
     fn finished(&self, leaves: Vec<Tree>) -> Vec<Tree> {
-        let Points { problem, tile, starts, has_pairs } = *self;
+        let Points { problem, tile, starts, has_pairs, lies_along } = *self;
         let memory = registers(problem.cx, problem.group);
         // Where a thread has four neighbours, four threads have all that memory takes at once.
         let passing = if has_pairs { Vec::new() } else { Passing::of(problem, tile) };
@@ -245,7 +257,7 @@ impl Points<'_> {
         let first = if all == columns { Expr::zero() } else { Expr::sym(part) * columns };
         let each = [tile.each[0], columns / tile.teams[1] / problem.unit.shape()[1]];
         let (tile, starts) = (Tile { each, ..tile }, [starts[0], starts[1] + first]);
-        let points = Points { problem, tile, starts, has_pairs };
+        let points = Points { problem, tile, starts, has_pairs, lies_along };
         let mut body: Vec<Tree> = passing.iter().map(|passing| passing.local(problem)).collect();
         body.push(points.of_threads(memory, leaves, &passing));
         unrolled(part, all / columns, body)
@@ -330,8 +342,8 @@ impl Points<'_> {
                     let all = tile.each[side] * problem.unit.shape()[side];
                     first[side] + each * (all / count) + of_team[side]
                 }
-                // Of columns a thread has four side by side, which are 16 bytes in shared memory.
-                Unit::Threads if side == 1 && count % BESIDE == 0 => {
+                // Of an operand that lies along the side a thread has four neighbours, which are 16 bytes in shared memory.
+                Unit::Threads if self.lies_along[side] && count % BESIDE == 0 => {
                     let (four, one) = (each.floordiv(BESIDE), each.modulo(BESIDE));
                     starts[side] + four * (BESIDE * tile.teams[side]) + teams[side] * BESIDE + one
                 }
@@ -348,9 +360,20 @@ impl Points<'_> {
     /// Which team it is along the rows and along the columns.
     fn teams(&self) -> [Expr; 2] {
         let team = Expr::sym(self.team());
-        match self.tile.teams {
-            [1, _] => [Expr::zero(), team],
-            [_, columns] => [team.floordiv(columns), team.modulo(columns)],
+        match (self.problem.unit, self.tile.teams) {
+            (Unit::Threads, [_, columns]) => {
+                let lanes = i64::from(Gpu::LANES);
+                let (warp, lane) = (team.floordiv(lanes), team.modulo(lanes));
+                let (warps, [rows, across]) = (columns / LANES[1], LANES);
+                [
+                    warp.floordiv(warps) * rows + lane.floordiv(across),
+                    warp.modulo(warps) * across + lane.modulo(across),
+                ]
+            }
+            (Unit::Warp(_) | Unit::Warpgroup(_), [1, _]) => [Expr::zero(), team],
+            (Unit::Warp(_) | Unit::Warpgroup(_), [_, columns]) => {
+                [team.floordiv(columns), team.modulo(columns)]
+            }
         }
     }
 

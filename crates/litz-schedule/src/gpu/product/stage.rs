@@ -79,6 +79,10 @@ impl Operand {
                 let layout = Layout::Panels { unit: Gpu::VECTOR_BYTES, columns: columns as u32 };
                 self.staged.copy(problem.cx, LocalSpace::Shared, layout)
             }
+            // Threads read neighbours along the side: from different banks, wherever they lie.
+            Unit::Threads if !self.is_along_sum(problem) && !self.is_gathered(problem) => {
+                self.staged.copy(problem.cx, LocalSpace::Shared, Layout::Dense)
+            }
             Unit::Warp(_) | Unit::Warpgroup(_) | Unit::Threads => {
                 self.staged.local(problem.cx, Gpu::VECTOR_BYTES, pairs && self.side == 1, points)
             }
