@@ -46,6 +46,10 @@ const LANES: [i64; 2] = [4, 8];
 /// Buffers in rotation, at most: more would wait for the memory no shorter.
 const MOST_BUFFERS: i64 = 8;
 
+/// Bytes that blocks of warps copy ahead, at least: what memory hands over in the time that it takes to answer, for each unit (4.8 TB/s, 800 ns,
+/// 132 units).
+const UNDER_WAY: i64 = 30_000;
+
 /// Plans the kernel of a contraction and what follows it.
 pub fn plan(problem: &Problem<'_>) -> Planned {
     let tile = Tile::of(problem);
@@ -224,23 +228,32 @@ impl Points<'_> {
         // What is copied in the background is of four bytes at least.
         let is_wide = |operand: &Operand| operand.vector * problem.operand_bytes() >= LEAST_COPIED;
         let is_early = |operand: &Operand| !operand.is_chosen_late(problem, points(operand.side));
+        let axis = Axis { var: step, extent: problem.depth.extent.ceildiv(turns * at_once) };
         let kind = match !staged.is_empty() && staged.iter().all(|of| is_wide(of) && is_early(of)) {
-            true => LoopKind::Pipeline { buffers: self.buffers() },
+            true => LoopKind::Pipeline { buffers: self.buffers(axis.extent) },
             false => LoopKind::For,
         };
-        let axis = Axis { var: step, extent: problem.depth.extent.ceildiv(turns * at_once) };
         nested(vec![Tree::Loop { kind, axis, body: step_of }], &problem.sum)
     }
 
-    /// Buffers in rotation. Of warpgroups a unit has one block, which takes all that threads may share.
-    fn buffers(&self) -> u32 {
+    /// Buffers in rotation, for so many steps of the sum. Of warpgroups a unit has one block, which takes all that threads may share. Small tiles of
+    /// warps need more than large ones for as much to be under way.
+    fn buffers(&self, steps: Expr) -> u32 {
         let problem = self.problem;
-        let Unit::Warpgroup(_) = problem.unit else { return BUFFERS };
         let sides = self.tile.sides(problem.unit);
         let points = sides[0] * problem.apart[0] + sides[1] * problem.apart[1];
         let bytes = points * problem.most_copied(problem.unit.depth()) * problem.operand_bytes();
-        let results: i64 = Passing::of(problem, self.tile).iter().map(Passing::bytes).sum();
-        ((problem.gpu.shared_bytes - results) / bytes).clamp(2, MOST_BUFFERS) as u32
+        match problem.unit {
+            Unit::Warpgroup(_) => {
+                let results: i64 = Passing::of(problem, self.tile).iter().map(Passing::bytes).sum();
+                ((problem.gpu.shared_bytes - results) / bytes).clamp(2, MOST_BUFFERS) as u32
+            }
+            Unit::Warp(_) => {
+                let most = size(&problem.cx.loops.facts, steps).clamp(BUFFERS.into(), MOST_BUFFERS);
+                (1 + ceil_div(UNDER_WAY, bytes)).clamp(BUFFERS.into(), most) as u32
+            }
+            Unit::Threads => BUFFERS,
+        }
     }
 
     /// What runs at the points of the tile behind the sum. Results that pass through shared memory do so a part of the columns after another.
