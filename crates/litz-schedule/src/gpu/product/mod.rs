@@ -2,6 +2,7 @@
 //!
 //! What follows at the points of the result goes on with the sums where they are, in registers.
 
+mod few;
 mod gather;
 mod plan;
 mod problem;
@@ -38,7 +39,9 @@ impl Product {
     /// That of a nest which [`columns_of`] reads as one, if its points have rows and columns.
     pub fn new(cx: &Cx<'_>, group: &Group, columns: &Columns) -> Option<Product> {
         let contractions = vec![(group.members[0].stmt, columns.clone())];
-        problem(cx, group, &contractions, None).map(|_| Product { contractions, gathered: None })
+        let problem = problem(cx, group, &contractions, None)?;
+        (problem.has_tiles() || few::plan(&problem).is_some())
+            .then_some(Product { contractions, gathered: None })
     }
 
     /// The problem of these contractions and what else a group has.
@@ -117,7 +120,8 @@ impl Family for Product {
     }
 
     fn plan(&self, cx: &Cx<'_>, group: &Group) -> Option<Planned> {
-        Some(plan::plan(&self.problem(cx, group)?))
+        let problem = self.problem(cx, group)?;
+        Some(few::plan(&problem).unwrap_or_else(|| plan::plan(&problem)))
     }
 }
 

@@ -26,9 +26,9 @@ use crate::gpu::stage::{Copying, LEAST_COPIED};
 use crate::gpu::{looped, registers};
 use crate::group::Member;
 use crate::nest;
-use litz_analysis::access::{accesses, substitute};
+use litz_analysis::access::accesses;
 use litz_ir::loops::{Axis, Nest};
-use litz_ir::schedule::{Holds, KernelPlan, Layout, Leaf, Local, LocalSpace, LoopKind, Part, Tree};
+use litz_ir::schedule::{Holds, KernelPlan, Layout, Local, LocalSpace, LoopKind, Part, Tree};
 use litz_ir::target::{Gpu, Level};
 use litz_sym::{Expr, Sym};
 
@@ -70,7 +70,7 @@ pub fn plan(problem: &Problem<'_>) -> Planned {
     body.extend(points.summed());
     let of_member = |member: &Member| {
         let is_product = problem.products.iter().any(|product| product.member.stmt == member.stmt);
-        points.leaf(member, if is_product { Part::Final } else { Part::Whole })
+        problem.leaf(member, if is_product { Part::Final } else { Part::Whole })
     };
     let last = problem.group.members.iter().map(of_member).collect();
     body.extend(points.finished(last));
@@ -412,21 +412,7 @@ impl Points<'_> {
 
     /// Leaves of all contractions.
     fn leaves(&self, part: Part) -> Vec<Tree> {
-        self.problem.products.iter().map(|product| self.leaf(product.member, part)).collect()
-    }
-
-    /// A leaf of a member, in terms of the sides and of the axes of the sum.
-    fn leaf(&self, member: &Member, part: Part) -> Tree {
-        let Points { problem, .. } = self;
-        let own = nest(problem.cx.loops, member.stmt);
-        let facts = own.facts(&problem.cx.loops.facts);
-        let value = |&(axis, value): &(Sym, Expr)| (axis, facts.simplify(substitute(value, &problem.values)));
-        let mut bind: Vec<(Sym, Expr)> = member.bind.iter().map(value).collect();
-        let product = problem.products.iter().find(|product| product.member.stmt == member.stmt);
-        if part == Part::Update {
-            bind.extend(product.into_iter().flat_map(|product| product.reduced.iter().copied()));
-        }
-        Tree::Leaf(Leaf { nest: own.name.clone(), part, bind, masked: false, block: None, by: None })
+        self.problem.products.iter().map(|product| self.problem.leaf(product.member, part)).collect()
     }
 }
 
@@ -439,6 +425,7 @@ fn by_instruction(leaves: Vec<Tree>, loops: [(Sym, i64); 3]) -> Vec<Tree> {
     leaves.into_iter().map(within).collect()
 }
 
-fn unrolled(var: Sym, extent: i64, body: Vec<Tree>) -> Vec<Tree> {
+/// A loop that is written out, if it has more than one iteration.
+pub fn unrolled(var: Sym, extent: i64, body: Vec<Tree>) -> Vec<Tree> {
     if extent == 1 { body } else { vec![looped(LoopKind::Unroll, var, extent, body)] }
 }

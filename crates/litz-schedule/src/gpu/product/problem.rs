@@ -11,6 +11,7 @@ use litz_analysis::Contraction;
 use litz_analysis::access::{Stride, accesses, bound_places, side_exprs, stride, substitute};
 use litz_analysis::contraction::Columns;
 use litz_ir::loops::{Axis, Inst, InstOp, Loops, Nest};
+use litz_ir::schedule::{Leaf, Part, Tree};
 use litz_ir::target::{Gpu, Instruction, Target};
 use litz_sym::{Expr, Sym};
 use std::collections::BTreeSet;
@@ -23,6 +24,13 @@ const LEAST_ROWS: i64 = 2;
 
 /// Points of each side from which on threads that take several of each side share what they load.
 const LEAST_OF_THREADS: i64 = 16;
+
+/// Rows of a product of few of which lanes share the sums, at most: each has registers for its sums, and for what a lane multiplies.
+pub const MOST_ROWS_OF_FEW: i64 = 16;
+
+/// Columns, and points of the sum, below which other kernels do as well.
+const LEAST_COLUMNS_OF_FEW: i64 = 64;
+const LEAST_TERMS_OF_FEW: i64 = 512;
 
 /// Bytes of a row that warpgroups find in shared memory: eight units of 16 change places, as boxes put them.
 pub const ROW_BYTES: i64 = 128;
@@ -123,12 +131,30 @@ pub fn columns_of(cx: &Cx<'_>, nest: &Nest) -> Option<Columns> {
             Unit::Warp(_) | Unit::Warpgroup(_) => {
                 rows >= LEAST_ROWS && count >= LEAST_OF_INSTRUCTION && terms >= LEAST_OF_INSTRUCTION
             }
-            Unit::Threads => [largest(m), count, terms].iter().all(|&points| points >= LEAST_OF_THREADS),
+            Unit::Threads => {
+                [largest(m), count, terms].iter().all(|&points| points >= LEAST_OF_THREADS)
+                    || is_of_few(cx.loops, nest, columns)
+            }
         };
         *is_plain && is_enough
     };
     let all = Contraction::all_by_result(cx.loops, &without_ends(cx.loops, nest));
     all.into_iter().find(suits)
+}
+
+/// Whether a contraction has few rows, many columns, and operands that both lie along its sum.
+fn is_of_few(loops: &Loops, nest: &Nest, Columns { contraction: of, column, .. }: &Columns) -> bool {
+    let facts = &loops.facts;
+    let rows = of.m.iter().map(|axis| axis.extent).fold(Expr::one(), |all, extent| all * extent);
+    let is_along_sum = |at: &usize| {
+        let InstOp::Load { buf, index, .. } = &nest.body[*at].op else { return false };
+        let mut dims = index.iter().zip(&loops.bufs[*buf].strides);
+        dims.any(|(at, step)| step.is_one() && nest.reduced.iter().any(|axis| at.has_sym(axis.var)))
+    };
+    rows.as_int().is_some_and(|rows| (LEAST_ROWS..=MOST_ROWS_OF_FEW).contains(&rows))
+        && size(facts, column.extent) >= LEAST_COLUMNS_OF_FEW
+        && points(facts, &nest.reduced) >= LEAST_TERMS_OF_FEW
+        && [of.lhs, of.rhs].iter().all(is_along_sum)
 }
 
 /// The nest without guards at the ends of buffers. Who sums a slab of a contraction, the last of which may go past the end of the sum, copies
@@ -229,6 +255,14 @@ impl<'a> Problem<'a> {
         Some(Problem { cx, group, products, gpu, unit, sides, apart, others, values, depth, sum, gathered })
     }
 
+    /// Whether there are points for tiles of who sums.
+    pub fn has_tiles(&self) -> bool {
+        match self.unit {
+            Unit::Warp(_) | Unit::Warpgroup(_) => true,
+            Unit::Threads => [0, 1].iter().all(|&side| self.points(side) >= LEAST_OF_THREADS),
+        }
+    }
+
     /// Whether neighbours along an axis are neighbours in all that members store.
     pub fn is_beside(&self, axis: Sym) -> bool {
         let facts = self.group.facts(&self.cx.loops.facts);
@@ -246,6 +280,19 @@ impl<'a> Problem<'a> {
     /// A variable that is no size and no axis of a member.
     pub fn name(&self, name: &str) -> Sym {
         beside_axes(self.cx.loops, self.group, name)
+    }
+
+    /// A leaf of a member, in terms of the sides and of the axes of the sum.
+    pub fn leaf(&self, member: &Member, part: Part) -> Tree {
+        let own = nest(self.cx.loops, member.stmt);
+        let facts = own.facts(&self.cx.loops.facts);
+        let value = |&(axis, value): &(Sym, Expr)| (axis, facts.simplify(substitute(value, &self.values)));
+        let mut bind: Vec<(Sym, Expr)> = member.bind.iter().map(value).collect();
+        let product = self.products.iter().find(|product| product.member.stmt == member.stmt);
+        if part == Part::Update {
+            bind.extend(product.into_iter().flat_map(|product| product.reduced.iter().copied()));
+        }
+        Tree::Leaf(Leaf { nest: own.name.clone(), part, bind, masked: false, block: None, by: None })
     }
 
     /// Bytes of an element of the operands.

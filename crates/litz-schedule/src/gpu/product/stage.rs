@@ -89,6 +89,16 @@ impl Operand {
         }
     }
 
+    /// Memory for what a thread has of it.
+    pub fn in_registers(&self, problem: &Problem<'_>) -> Tree {
+        self.staged.copy(problem.cx, LocalSpace::Register, Layout::Dense)
+    }
+
+    /// The copy of its element at these places along its side and the sum, of blocks of so many points.
+    pub fn element(&self, problem: &Problem<'_>, places: [Expr; 2], points: [i64; 2]) -> Tree {
+        self.staged.leaf(problem.cx, places, points)
+    }
+
     /// Whether its neighbours in memory are along the sum.
     pub fn is_along_sum(&self, problem: &Problem<'_>) -> bool {
         problem.cx.loops.bufs[self.staged.buf].strides[self.staged.along[1]].is_one()
