@@ -102,7 +102,10 @@ impl<'a> Builder<'a> {
         if let Some(block) = leaf.block {
             // The address decides whether the element is in the block, so what computes it cannot depend on that.
             let place = places(nest);
+            let guard = run.guard.clone();
+            run.guard.retain(|rel| is_of_place(nest, leaf, &place, rel));
             self.instructions(&place, &mut run, line)?;
+            run.guard = guard;
             wanted.iter_mut().zip(&place).for_each(|(wanted, done)| *wanted &= !done);
             let mut inside = StraightLine::default();
             self.instructions(&wanted, &mut run, &mut inside)?;
@@ -145,10 +148,14 @@ impl<'a> Builder<'a> {
             return Err(self.error(format!("{}: a block is one of a single store", run.nest.name)));
         };
         let (place, Block { number, width }) = (run.expr(place), block);
+        // Where a guard fails nothing is stored, wherever that would be.
+        let mut guarded = run.facts.clone();
+        let holds = run.guard.iter().all(|&rel| guarded.assume(rel));
+        let facts = if holds { &guarded } else { run.facts };
         // floordiv(w*x + y, w*n) == floordiv(x, n) for 0 <= y < w: one question for all elements of a row.
-        let simple = run.facts.simplify(place.floordiv(width));
+        let simple = facts.simplify(place.floordiv(width));
         let (value, width) = simple.as_floordiv().unwrap_or((place, width));
-        let first = run.facts.simplify(number * width);
+        let first = facts.simplify(number * width);
         Ok(vec![Rel::le(first, value), Rel::lt(value, first + width)])
     }
 
@@ -429,6 +436,18 @@ fn places(nest: &Nest) -> Vec<bool> {
         }
     }
     wanted
+}
+
+/// Whether a guard of a leaf is for an axis that decides where its nest stores, as far as data does: that of other axes is of no account there.
+fn is_of_place(nest: &Nest, leaf: &Leaf, place: &[bool], guard: &Rel) -> bool {
+    let decides = |var: Sym| {
+        let insts = nest.body.iter().zip(place).filter(|inst| *inst.1);
+        insts.flat_map(|inst| inst.0.op.exprs()).any(|e| e.has_sym(var))
+    };
+    let is_its = |axis: &Axis| {
+        bound(leaf, axis.var).is_some_and(|value| *guard == Rel::lt(value, axis.extent)) && decides(axis.var)
+    };
+    nest.all_axes().any(is_its)
 }
 
 /// Row-major position of coordinates in extents.

@@ -178,6 +178,7 @@ impl<'a> Builder<'a> {
             | KernelLoopKind::Vector { .. }
             | KernelLoopKind::Pipeline { .. }
             | KernelLoopKind::Chain
+            | KernelLoopKind::Search
             | KernelLoopKind::Mma => Role::Repeated,
         };
         let is_combined = |around: &Around| match around {

@@ -85,6 +85,7 @@ impl Copier<'_> {
             KernelLoopKind::For
             | KernelLoopKind::Level(_)
             | KernelLoopKind::Chain
+            | KernelLoopKind::Search
             | KernelLoopKind::Pipeline { .. }
             | KernelLoopKind::Mma => false,
         };

@@ -46,7 +46,7 @@ fn mark(stmts: &[Stmt], around: &mut Around, is_indexed: &mut [bool]) {
                 // The sums of a warp's instruction are spread over its lanes.
                 KernelLoopKind::Mma => around.is_threaded,
                 KernelLoopKind::Unroll | KernelLoopKind::Vector { .. } => inner.extent.as_int().is_some(),
-                KernelLoopKind::For | KernelLoopKind::Pipeline { .. } => false,
+                KernelLoopKind::For | KernelLoopKind::Search | KernelLoopKind::Pipeline { .. } => false,
             };
             around.written_out.extend(is_number.then_some(inner.var));
             if let KernelLoopKind::Vector { lane, .. } = inner.kind {

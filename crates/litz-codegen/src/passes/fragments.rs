@@ -146,7 +146,8 @@ impl Nest {
                 | KernelLoopKind::Vector { .. }
                 | KernelLoopKind::Pipeline { .. }
                 | KernelLoopKind::Level(_)
-                | KernelLoopKind::Chain => return None,
+                | KernelLoopKind::Chain
+                | KernelLoopKind::Search => return None,
             }
             body = inner;
         }

@@ -19,6 +19,7 @@ pub mod interleave;
 pub mod pipeline;
 pub mod prefetch;
 pub mod reduce_lanes;
+pub mod search;
 pub mod sync;
 pub mod tabulate;
 pub mod tensorize;
@@ -56,16 +57,17 @@ pub const PASSES: &[Pass] = &[
     interleave::PASS,
     sync::PASS,
     boxes::PASS,
+    search::PASS,
     fragments::PASS,
     checked::PASS,
 ];
 
 /// What realization ends with, in order: after it a kernel has no dead statements, flat memories and registers that have constant indices;
 /// one of a GPU copies what threads have side by side at once, and ahead of pipelined loops, from inside of memories, with barriers between threads,
-/// and boxes where one of them copies.
+/// boxes where one of them copies, and warps that look for what is to be done.
 pub fn realization(target: &Target) -> &'static [Pass] {
     const COMMON: [Pass; 3] = [clean::PASS, flatten::PASS, demote::PASS];
-    const OF_GPU: [Pass; 10] = [
+    const OF_GPU: [Pass; 11] = [
         COMMON[0],
         COMMON[1],
         COMMON[2],
@@ -76,6 +78,7 @@ pub fn realization(target: &Target) -> &'static [Pass] {
         clamp::PASS,
         sync::PASS,
         boxes::PASS,
+        search::PASS,
     ];
     match target {
         Target::Cpu(_) => &COMMON,

@@ -148,6 +148,7 @@ impl Placer<'_> {
             | KernelLoopKind::Pipeline { .. }
             | KernelLoopKind::Level(_)
             | KernelLoopKind::Chain
+            | KernelLoopKind::Search
             | KernelLoopKind::Vector { .. } => {
                 self.facts.declare_index(inner.var, inner.extent);
                 self.around.push(Axis { var: inner.var, extent: inner.extent });

@@ -100,6 +100,7 @@ impl Tensorizer<'_> {
                 | KernelLoopKind::Pipeline { .. }
                 | KernelLoopKind::Level(_)
                 | KernelLoopKind::Chain
+                | KernelLoopKind::Search
                 | KernelLoopKind::Vector { .. },
                 Err(_),
             ) => {}
@@ -265,6 +266,7 @@ impl Tensorizer<'_> {
                 | KernelLoopKind::Pipeline { .. }
                 | KernelLoopKind::Level(_)
                 | KernelLoopKind::Chain
+                | KernelLoopKind::Search
                 | KernelLoopKind::Vector { .. } => {
                     return Err("it is no product of matrices".into());
                 }

@@ -68,6 +68,10 @@ pub enum KernelLoopKind {
     /// By blocks, one for each iteration, which run at the same time except between `await turn` and `pass turn`: there they run in
     /// the order of iterations.
     Chain,
+    /// As `For`, of a body that finds out whether an iteration has anything to do, which few have: acts that say where it stores, and one
+    /// branch. The lanes of a warp, all of which come to it together, find that out for an iteration each, and run those that have
+    /// something to do together, in their order. So what is ahead of the branch is the same for all lanes, and loads what the kernel only reads.
+    Search,
     /// As `For`, iterations that an instruction takes together: a pass makes them a [`Dot`](super::Dot) or a [`MatrixProduct`](super::MatrixProduct), or fails.
     Mma,
 }
@@ -82,6 +86,7 @@ impl KernelLoopKind {
             | KernelLoopKind::Unroll
             | KernelLoopKind::Vector { .. }
             | KernelLoopKind::Pipeline { .. }
+            | KernelLoopKind::Search
             | KernelLoopKind::Mma => None,
         }
     }

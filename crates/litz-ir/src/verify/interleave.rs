@@ -43,6 +43,7 @@ fn meeting(kernel: &Kernel, inner: &Loop, mem: Mem, index: &[Expr]) -> Option<St
         | KernelLoopKind::Level(_)
         | KernelLoopKind::Chain
         | KernelLoopKind::Pipeline { .. }
+        | KernelLoopKind::Search
         | KernelLoopKind::Mma => (None, 1),
     };
     let (stride, extent) = match (stride(inner.var), lane.and_then(stride)) {

@@ -16,7 +16,7 @@ use crate::kernel::{
 use crate::scalar::ReduceOp;
 use crate::target::{Gpu, Level, Team};
 use crate::verify::transpose::TransposeLoops;
-use crate::verify::{Report, interleave, reach};
+use crate::verify::{Report, interleave, reach, search};
 
 /// What is wrong with a kernel.
 ///
@@ -33,7 +33,7 @@ pub fn verify(kernel: &Kernel) -> Diags {
 /// What is wrong with a kernel, accesses outside of its memory left out.
 ///
 /// Slugs: `symbol-name`, `empty-range`, `duplicate-symbol`, `undeclared-symbol`, `duplicate-name`, `negative-size`,
-/// `stride-rank`, `number`, `too-large`, `index-rank`, `param-space`, `symbolic-register`, `register-index`, `symbolic-unroll`, `zero-lanes`, `no-turns`, `no-square`, `zero-grain`,
+/// `stride-rank`, `number`, `too-large`, `index-rank`, `param-space`, `symbolic-register`, `register-index`, `symbolic-unroll`, `zero-lanes`, `no-turns`, `no-search`, `no-square`, `zero-grain`,
 /// `unknown-memory`, `undefined-value`, `redefined-value`, `operand-count`, `type-mismatch`, `literal-type`,
 /// `store-to-read`, `atomic-store`, `level-order`, `divergent-barrier`, `wrong-election`, `wrong-turn`, `wrong-ring`, `wrong-layout`, `unknown-check`, `instruction-shape`, `wrong-fragment`, `flat-memory`, `empty-copy`, `wrong-box`.
 pub fn verify_form(kernel: &Kernel) -> Diags {
@@ -345,6 +345,7 @@ impl Verifier<'_> {
                 self.report.check(*buffers >= 2, "zero-lanes", message);
             }
             KernelLoopKind::Level(team) => self.level(*team, *var),
+            KernelLoopKind::Search => self.search(inner),
             KernelLoopKind::Unroll => {
                 let message = format_args!("loop {var}: expected a constant extent, found {extent}");
                 self.report.check(extent.as_int().is_some(), "symbolic-unroll", message);
@@ -375,6 +376,26 @@ impl Verifier<'_> {
             self.loops.remove(var);
         }
         self.report.leave(mark);
+    }
+
+    /// Checks that all lanes of a warp come to a search together, and find the same.
+    fn search(&mut self, inner: &Loop) {
+        let is_apart = |kind: &KernelLoopKind| match kind {
+            KernelLoopKind::Level(team) => matches!(team.level, Level::Thread | Level::Lane),
+            KernelLoopKind::Vector { .. } | KernelLoopKind::Mma => true,
+            KernelLoopKind::For
+            | KernelLoopKind::Unroll
+            | KernelLoopKind::Pipeline { .. }
+            | KernelLoopKind::Chain
+            | KernelLoopKind::Search => false,
+        };
+        let obstacle = match self.loops.values().any(is_apart) {
+            true => Some("lanes come to it one by one".to_owned()),
+            false => search::obstacle(self.kernel, inner),
+        };
+        if let Some(obstacle) = obstacle {
+            self.report.fail("no-search", format_args!("loop {}: {obstacle}", inner.var));
+        }
     }
 
     /// Checks that a level is one that the level around has.
@@ -558,7 +579,8 @@ impl Verifier<'_> {
                 ) => true,
                 // The sums of a warp's instruction are spread over its lanes.
                 Some(KernelLoopKind::Mma) => is_threaded,
-                Some(KernelLoopKind::For | KernelLoopKind::Pipeline { .. }) | None => false,
+                Some(KernelLoopKind::For | KernelLoopKind::Search | KernelLoopKind::Pipeline { .. })
+                | None => false,
             };
             let message = format_args!("{place}: `{sym}` is the variable of no unrolled or vector loop");
             report.check(is_written_out, "register-index", message);

@@ -8,6 +8,7 @@ pub mod kernel;
 pub mod loops;
 pub mod program;
 pub mod reach;
+pub mod search;
 pub mod transpose;
 mod types;
 

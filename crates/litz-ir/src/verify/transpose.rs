@@ -32,6 +32,7 @@ impl TransposeLoops {
             | KernelLoopKind::Level(_)
             | KernelLoopKind::Chain
             | KernelLoopKind::Pipeline { .. }
+            | KernelLoopKind::Search
             | KernelLoopKind::Mma => {}
         }
         inside

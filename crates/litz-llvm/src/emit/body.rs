@@ -122,7 +122,8 @@ impl Emitter<'_> {
             KernelLoopKind::Vector { lane: Some(lane), .. } => {
                 Err(EmitError::unsupported(format!("loop {} has no lanes that `{lane}` counts", inner.var)))
             }
-            KernelLoopKind::For | KernelLoopKind::Vector { .. } => {
+            KernelLoopKind::Search if self.thread.is_some() => self.search(inner, extent),
+            KernelLoopKind::For | KernelLoopKind::Search | KernelLoopKind::Vector { .. } => {
                 if self.lanes.is_some() && !matches!(self.access(extent), Access::Uniform(_)) {
                     return Err(EmitError::unsupported(format!(
                         "loop {} ends elsewhere in each lane of a vector loop",
@@ -340,10 +341,14 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Whether threads of the kernel wait for others.
+    /// Whether threads of the kernel wait for others, or lanes of a warp ask each other.
     fn waits_for_others(&self) -> bool {
+        let is_search = |inner: &Loop| inner.kind == KernelLoopKind::Search;
         let mut waits = false;
-        visit(&self.kernel.body, &mut |stmt| waits |= matches!(stmt, Stmt::Act(Act::Sync(_))));
+        visit(&self.kernel.body, &mut |stmt| {
+            waits |= matches!(stmt, Stmt::Act(Act::Sync(_)))
+                || matches!(stmt, Stmt::Loop(inner) if is_search(inner));
+        });
         waits
     }
 

@@ -128,6 +128,7 @@ impl Scan<'_> {
             | KernelLoopKind::Pipeline { .. }
             | KernelLoopKind::Level(_)
             | KernelLoopKind::Chain
+            | KernelLoopKind::Search
             | KernelLoopKind::Mma => self.body(&inner.body),
         }
     }

@@ -153,6 +153,7 @@ impl Context<'_> {
                     | KernelLoopKind::Level(_)
                     | KernelLoopKind::Chain
                     | KernelLoopKind::Pipeline { .. }
+                    | KernelLoopKind::Search
                     | KernelLoopKind::Mma => {
                         Node::Loop { var, lane, width: width(inner.kind), extent, body, waits }
                     }
@@ -312,6 +313,7 @@ impl Context<'_> {
             | KernelLoopKind::Level(_)
             | KernelLoopKind::Chain
             | KernelLoopKind::Pipeline { .. }
+            | KernelLoopKind::Search
             | KernelLoopKind::Mma => None,
         }
     }
@@ -526,6 +528,7 @@ fn width(kind: KernelLoopKind) -> u32 {
         | KernelLoopKind::Level(_)
         | KernelLoopKind::Chain
         | KernelLoopKind::Pipeline { .. }
+        | KernelLoopKind::Search
         | KernelLoopKind::Mma => 1,
     }
 }

@@ -199,7 +199,7 @@ impl Reader {
         }
         let keyword = cx.peek_text();
         match keyword {
-            "for" | "unroll" | "vector" | "pipeline" | "chain" | "mma" => self.loop_(cx, keyword),
+            "for" | "unroll" | "vector" | "pipeline" | "chain" | "search" | "mma" => self.loop_(cx, keyword),
             _ if level(keyword).is_some() => self.loop_(cx, keyword),
             "barrier" => barrier(cx),
             "if" => self.if_(cx),
@@ -242,6 +242,7 @@ impl Reader {
             ("for", None) => KernelLoopKind::For,
             ("unroll", None) => KernelLoopKind::Unroll,
             ("chain", None) => KernelLoopKind::Chain,
+            ("search", None) => KernelLoopKind::Search,
             ("mma", None) => KernelLoopKind::Mma,
             ("pipeline", None) => {
                 cx.expect("by")?;

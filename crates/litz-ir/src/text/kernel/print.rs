@@ -133,6 +133,7 @@ impl<'a> Printer<'a> {
                     KernelLoopKind::For
                     | KernelLoopKind::Unroll
                     | KernelLoopKind::Chain
+                    | KernelLoopKind::Search
                     | KernelLoopKind::Mma => {}
                     KernelLoopKind::Vector { lanes, copies, interleaved, lane } => {
                         write!(f, "{}", Lanes(*lanes, *copies))?;
@@ -343,6 +344,7 @@ impl KernelLoopKind {
             KernelLoopKind::Pipeline { .. } => "pipeline",
             KernelLoopKind::Level(team) => team.level.name(),
             KernelLoopKind::Chain => "chain",
+            KernelLoopKind::Search => "search",
             KernelLoopKind::Mma => "mma",
         }
     }

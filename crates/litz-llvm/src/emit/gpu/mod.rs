@@ -24,6 +24,7 @@ mod lanes;
 mod levels;
 mod memory;
 mod rings;
+mod search;
 mod sync;
 mod warpgroups;
 
