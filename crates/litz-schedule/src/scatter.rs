@@ -27,6 +27,14 @@ pub struct Axes {
     pub step: Expr,
 }
 
+impl Axes {
+    /// What the axes of the nest are in terms of these.
+    pub fn bind(&self) -> Vec<(Sym, Expr)> {
+        let all = self.batches.iter().chain(&self.in_order).chain(&self.rows);
+        all.flat_map(|merged| merged.parts.clone()).collect()
+    }
+}
+
 /// The axes of a scatter, of which those that are `ordered` must run in order. `name` makes names of variables.
 pub fn axes(loops: &Loops, nest: &Nest, ordered: &[Sym], name: &dyn Fn(&str) -> Sym) -> Axes {
     let facts = nest.facts(&loops.facts);

@@ -123,9 +123,9 @@ fn walk(
     name: &dyn Fn(&str) -> Sym,
     (target, heuristics): (&Cpu, &Heuristics),
 ) -> Walk {
-    let Axes { batches, in_order, rows, step } = axes(loops, nest, ordered, name);
-    let mut bind: Vec<(Sym, Expr)> =
-        batches.iter().chain(&in_order).chain(&rows).flat_map(|m| m.parts.clone()).collect();
+    let found = axes(loops, nest, ordered, name);
+    let mut bind = found.bind();
+    let Axes { batches, in_order, rows, step } = found;
     let of = |axes: &[Merged]| axes.iter().map(|m| m.axis).collect::<Vec<Axis>>();
     let (mut grid, mut walked, mut rows) = (of(&batches), of(&in_order), of(&rows));
     let count = |axes: &[Axis]| points(&loops.facts, axes);

@@ -2,18 +2,20 @@
 //!
 //! What they store to is divided into parts, one for each block of the grid, of which the threads take the columns: each walks all points in
 //! order, and stores those that lie in its part. So every element gets what it gets in the order of the program, with the same bits however
-//! many parts there are. To walk past a point takes about a fiftieth of the time that a sum in global memory takes.
+//! many parts there are. Of the points of others the lanes of a warp find out 32 at a time that they are (the pass `search`).
 //!
 //! ```text
-//! parallel p in 32 {
-//!   thread r0_in in 64 { for o in n { add [i = o, j = r0_in] into p by 64*ceildiv(m, 32) } }
+//! parallel p in 457 {
+//!   thread r0_run_in in 192 {
+//!     for o in n { vector v in 4 by 4 { add [i = o, j = 4*r0_run_in + v] into p by 768*ceildiv(m, 457) } }
+//!   }
 //! }
 //! ```
 //!
-//! Where there are columns or batches for all threads, [`super::threads`] has a plan without parts. Sums and extremes of integers are the same
-//! in any order: each point is a thread's, and elements are combined with at once.
+//! Where threads of their own for all columns and batches are faster, [`super::threads`] has a plan without parts. Sums and extremes of integers
+//! are the same in any order: each point is a thread's, and elements are combined with at once.
 
-use super::threads::{Threads, spread};
+use super::threads::{Runs, Threads, by_runs, spread};
 use crate::axes::Merged;
 use crate::context::Cx;
 use crate::cost::{ceil_div, points, size};
@@ -28,19 +30,24 @@ use litz_ir::ReduceOp;
 use litz_ir::loops::{Axis, InstOp, Nest};
 use litz_ir::schedule::{Block, KernelPlan, Leaf, Part, Tree};
 use litz_ir::target::{Gpu, Target};
-use litz_sym::{Expr, Rel, Sym};
+use litz_sym::{Expr, Rel};
 
-/// Warps of a unit that walk at the same time: two for each that issues, so that one goes on where the other waits.
-const WARPS: i64 = 8;
+/// Cycles from the load of an element to the store of its sum, with nothing to do meanwhile: two accesses of memory of about 700 each.
+const WAIT: i64 = 1500;
 
-/// Batches that a thread walks through, at most: with more each is walked by threads of its own.
-const BATCHES: i64 = 16;
+/// Instructions by which a warp finds out which of 32 points are in its part.
+const ASK: i64 = 20;
+
+/// Instructions that a unit begins in a cycle.
+const ISSUED: i64 = 4;
 
 /// A scatter whose destination is divided into so many parts of so many elements.
 #[derive(Debug)]
 struct Scatter {
     parts: i64,
     width: Expr,
+    /// Neighbouring columns that a thread takes at once.
+    run: i64,
 }
 
 /// The kernel of a scatter, unless points in order by threads of their own are all that there is to it.
@@ -74,25 +81,48 @@ fn has_any_order(cx: &Cx<'_>, own: &Nest) -> bool {
 }
 
 /// The parts of what a scatter stores to, where it pays that there are some.
+///
+/// A warp asks for 32 points at a time whether they are in its part, and waits for those that are. With more parts all warps together ask
+/// more often, and each waits for fewer points: both take the same time where the square of the number of parts is that of `even`.
 fn parts(cx: &Cx<'_>, group: &Group) -> Option<Scatter> {
     let Target::Gpu(gpu) = cx.target else { return None };
     let facts = &cx.loops.facts;
-    let (own, Axes { batches, in_order, rows, step }) = axes_of(cx, group);
+    let (own, axes) = axes_of(cx, group);
+    let run = run_of(cx, own, &axes);
+    let Axes { batches, in_order, rows, step } = axes;
     let count = |axes: &[Merged]| points(facts, &axes.iter().map(|merged| merged.axis).collect::<Vec<_>>());
-    let (batches, columns) = (count(&batches), count(&rows));
-    let warps = i64::from(gpu.units) * WARPS;
-    let lanes = i64::from(Gpu::LANES);
-    if batches > BATCHES || batches * columns * 2 >= warps * lanes {
-        return None;
-    }
+    let (batches, columns, walked) = (count(&batches), count(&rows), count(&in_order));
+    let (units, lanes) = (i64::from(gpu.units), i64::from(Gpu::LANES));
+    let warps = ceil_div(columns, run * lanes);
+    let even = units * ISSUED * lanes * WAIT / (ASK * warps);
     let span = cx.loops.bufs[only_store(own)?].span();
     let positions = span.ceildiv(step);
-    let most = size(facts, positions).min(count(&in_order).saturating_mul(batches));
-    let parts = (warps / ceil_div(columns, lanes)).min(most);
-    let width = facts.simplify(step * positions.ceildiv(parts.max(1)).max(1));
+    let most = size(facts, positions).min(walked.saturating_mul(batches));
+    let parts = even.isqrt().min(most).max(1);
+    let by_parts = batches.saturating_mul(WAIT / parts + parts * warps * ASK / (units * ISSUED * lanes));
+    let by_threads = WAIT * ceil_div(batches * columns, units * i64::from(gpu.unit.threads));
+    if by_parts >= by_threads {
+        return None;
+    }
+    let width = facts.simplify(step * positions.ceildiv(parts).max(1));
     // Rounded up, the last parts may have nothing.
     let parts = facts.simplify(span.ceildiv(width)).as_int().unwrap_or(parts);
-    (parts >= 2 && facts.holds(&Rel::le(span, width * parts))).then_some(Scatter { parts, width })
+    (parts >= 2 && facts.holds(&Rel::le(span, width * parts))).then_some(Scatter { parts, width, run })
+}
+
+/// How many neighbouring columns a thread takes at once: as many as are 16 bytes, but that the lanes of a warp have some each.
+fn run_of(cx: &Cx<'_>, own: &Nest, axes: &Axes) -> i64 {
+    let Some(last) = axes.rows.last() else { return 1 };
+    let mut facts = own.facts(&cx.loops.facts);
+    facts.declare_index(last.axis.var, last.axis.extent);
+    let mut runs = Runs::along(last.axis);
+    if runs.note(cx, own, (&axes.bind(), &[]), &facts).is_none() {
+        return 1;
+    }
+    let columns = size(&cx.loops.facts, last.axis.extent);
+    let halved = std::iter::successors(Some(runs.longest()), |count| Some(count / 2));
+    let mut counts = halved.take_while(|&count| count > 1);
+    counts.find(|&count| columns >= count * i64::from(Gpu::LANES) && runs.are_of(count, &facts)).unwrap_or(1)
 }
 
 /// The nest of a group that is one, and its axes.
@@ -114,20 +144,22 @@ impl Family for Scatter {
 
     fn plan(&self, cx: &Cx<'_>, group: &Group) -> Option<Planned> {
         let name = |name: &str| beside_axes(cx.loops, group, name);
-        let (own, Axes { batches, in_order, rows, .. }) = axes_of(cx, group);
-        let bind: Vec<(Sym, Expr)> =
-            batches.iter().chain(&in_order).chain(&rows).flat_map(|merged| merged.parts.clone()).collect();
+        let (own, axes) = axes_of(cx, group);
+        let bind = axes.bind();
+        let Axes { batches, in_order, rows, .. } = axes;
         let part = Axis { var: name("p"), extent: Expr::int(self.parts) };
         let block = Some(Block { number: Expr::sym(part.var), width: self.width });
         let leaf = Leaf { nest: own.name.clone(), part: Part::Whole, bind, masked: false, block, by: None };
         let walked: Vec<Axis> = batches.iter().chain(&in_order).map(|merged| merged.axis).collect();
-        let mut body = nested(vec![Tree::Leaf(leaf)], &walked);
-        let mut grid: Vec<Axis> = [part].into_iter().chain(rows.iter().map(|merged| merged.axis)).collect();
-        if grid.len() > 1 {
-            let mut lanes = grid.split_off(grid.len() - 1);
-            spread(cx, &mut lanes, &mut body, &name);
-            grid.extend(lanes);
+        let mut body = vec![Tree::Leaf(leaf)];
+        let mut rows: Vec<Axis> = rows.iter().map(|merged| merged.axis).collect();
+        let mut lanes: Vec<Axis> = rows.pop().into_iter().collect();
+        if self.run > 1 {
+            lanes = lanes.into_iter().map(|lane| by_runs(lane, self.run, &mut body, &name).0).collect();
         }
+        body = nested(body, &walked);
+        spread(cx, &mut lanes, &mut body, &name);
+        let grid = [part].into_iter().chain(rows).chain(lanes).collect();
         let kernel = KernelPlan::new(grid, 1, body);
         Some(kernel.into())
     }

@@ -15,10 +15,10 @@ use crate::nest;
 use crate::no_fuse::NoFuse;
 use litz_analysis::access::{Stride, bound_places, stride, substitute};
 use litz_analysis::align::DomainMap;
-use litz_ir::loops::Axis;
+use litz_ir::loops::{Axis, Nest};
 use litz_ir::schedule::{KernelPlan, LoopKind, Part, Tree};
 use litz_ir::target::{Gpu, Level, Target};
-use litz_sym::{Expr, Sym};
+use litz_sym::{Expr, Facts, Sym};
 
 /// Threads of a block along one axis, at most: with 256 there are several blocks for a unit to hide what each waits for.
 const THREADS: i64 = 256;
@@ -85,25 +85,12 @@ impl Family for Threads {
         let vector = grid.last().and_then(|lane| Some((*lane, vector_of(cx, group, *lane, &values)?)));
         let mut element = None;
         if let Some((lane, count)) = vector {
-            let [run, inside] = ["run", "v"].map(|what| name(&format!("{}_{what}", lane.var)));
-            let value = Expr::sym(run) * count + Expr::sym(inside);
-            body.iter_mut().for_each(|tree| tree.replace(lane.var, value));
-            let kind = LoopKind::Vector { lanes: count as u32, copies: 1 };
-            body = vec![Tree::Loop { kind, axis: Axis { var: inside, extent: Expr::int(count) }, body }];
+            let (run, inside) = by_runs(lane, (at_once(count), count), &mut body, &name);
             grid.pop();
-            grid.push(Axis { var: run, extent: lane.extent.floordiv(count) });
+            grid.push(run);
             element = Some(inside);
         } else if let Some((at, count)) = overlapping(cx, group, &grid, &values) {
-            let axis = grid[at];
-            let [run, inside] = ["run", "u"].map(|what| name(&format!("{}_{what}", axis.var)));
-            let value = Expr::sym(run) * count + Expr::sym(inside);
-            body.iter_mut().for_each(|tree| tree.replace(axis.var, value));
-            body = vec![Tree::Loop {
-                kind: LoopKind::Unroll,
-                axis: Axis { var: inside, extent: Expr::int(count) },
-                body,
-            }];
-            grid[at] = Axis { var: run, extent: axis.extent.floordiv(count) };
+            grid[at] = by_runs(grid[at], (LoopKind::Unroll, count), &mut body, &name).0;
         }
         let scope = spread(cx, &mut grid, &mut body, &name);
         let scope = element.or(scope);
@@ -119,7 +106,7 @@ fn vector_of(cx: &Cx<'_>, group: &Group, axis: Axis, values: &[(Sym, Expr)]) -> 
     let Target::Gpu(gpu) = cx.target else { return None };
     let mut facts = group.facts(&cx.loops.facts);
     facts.declare_index(axis.var, axis.extent);
-    let (mut starts, mut widest) = (vec![axis.extent], 1);
+    let mut runs = Runs::along(axis);
     for member in &group.members {
         let own = nest(cx.loops, member.stmt);
         let facts = own.facts(&facts);
@@ -129,25 +116,82 @@ fn vector_of(cx: &Cx<'_>, group: &Group, axis: Axis, values: &[(Sym, Expr)]) -> 
         if !is_pointwise || may_meet {
             return None;
         }
-        for (access, place) in bound_places(cx.loops, own, &member.bind, &facts) {
+        runs.note(cx, own, (&member.bind, values), &facts)?;
+    }
+    let count = runs.longest();
+    let all = crate::cost::points(&cx.loops.facts, &group.outer) / count;
+    let has_enough = count > 1 && all >= i64::from(gpu.units) * i64::from(gpu.unit.threads);
+    (has_enough && runs.are_of(count, &facts)).then_some(count)
+}
+
+/// Runs of neighbours along an axis, in all that nests access.
+pub struct Runs {
+    axis: Axis,
+    /// Where they begin, and how many elements there are: both are multiples of what a thread takes at once.
+    starts: Vec<Expr>,
+    /// Bytes of the widest element.
+    widest: i64,
+}
+
+impl Runs {
+    /// Those of nests that access nothing.
+    pub fn along(axis: Axis) -> Runs {
+        Runs { axis, starts: vec![axis.extent], widest: 1 }
+    }
+
+    /// Notes what a nest accesses, under a binding of its axes, with `values` for what these mention. None where neighbours lie apart.
+    pub fn note(
+        &mut self,
+        cx: &Cx<'_>,
+        own: &Nest,
+        (bind, values): (&[(Sym, Expr)], &[(Sym, Expr)]),
+        facts: &Facts,
+    ) -> Option<()> {
+        for (access, place) in bound_places(cx.loops, own, bind, facts) {
             let place = facts.simplify(substitute(place, values));
-            match stride(place, axis.var) {
+            match stride(place, self.axis.var) {
                 Stride::Zero => {}
                 Stride::Unit => {
                     if access.store {
-                        starts.push(place.replace(axis.var, Expr::zero()));
+                        self.starts.push(place.replace(self.axis.var, Expr::zero()));
                     }
-                    widest = widest.max(cx.loops.bufs[access.buf].dtype.size() as i64);
+                    self.widest = self.widest.max(cx.loops.bufs[access.buf].dtype.size() as i64);
                 }
                 Stride::Elements(_) | Stride::Irregular => return None,
             }
         }
+        Some(())
     }
-    let count = i64::from(Gpu::VECTOR_BYTES) / widest;
-    let runs = crate::cost::points(&cx.loops.facts, &group.outer) / count;
-    let has_enough = count > 1 && runs >= i64::from(gpu.units) * i64::from(gpu.unit.threads);
-    let is_aligned = |start: &Expr| facts.simplify(start.modulo(count)).is_zero();
-    (has_enough && starts.iter().all(is_aligned)).then_some(count)
+
+    /// How many elements of the widest type a thread takes at once, at most.
+    pub fn longest(&self) -> i64 {
+        i64::from(Gpu::VECTOR_BYTES) / self.widest
+    }
+
+    /// Whether they are of so many elements.
+    pub fn are_of(&self, count: i64, facts: &Facts) -> bool {
+        self.starts.iter().all(|start| facts.simplify(start.modulo(count)).is_zero())
+    }
+}
+
+/// The loop over neighbours that a thread loads and stores at once.
+pub fn at_once(count: i64) -> LoopKind {
+    LoopKind::Vector { lanes: count as u32, copies: 1 }
+}
+
+/// Makes a thread take `count` neighbours along an axis: puts such a loop around `body`. Gives the axis of what threads take, and the variable in it.
+pub fn by_runs(
+    axis: Axis,
+    (kind, count): (LoopKind, i64),
+    body: &mut Vec<Tree>,
+    name: &dyn Fn(&str) -> Sym,
+) -> (Axis, Sym) {
+    let [run, inside] = ["run", "v"].map(|what| name(&format!("{}_{what}", axis.var)));
+    let value = Expr::sym(run) * count + Expr::sym(inside);
+    body.iter_mut().for_each(|tree| tree.replace(axis.var, value));
+    let neighbours = Axis { var: inside, extent: Expr::int(count) };
+    *body = vec![Tree::Loop { kind, axis: neighbours, body: std::mem::take(body) }];
+    (Axis { var: run, extent: axis.extent.floordiv(count) }, inside)
 }
 
 /// The number of an axis of the grid along which windows of a sum overlap, and how many neighbours a thread takes there, which read much of the
