@@ -21,7 +21,7 @@ const TARGETS: [(&str, &str); 3] = [
 
 /// Files of `filetests/run` of all kinds of kernels: elements, rows, columns, products, attention, scans, scatters, sorted rows,
 /// random numbers.
-const FILES: [&str; 24] = [
+const FILES: [&str; 27] = [
     "attention/causal",
     "attention/decoding",
     "attention/grouped",
@@ -30,6 +30,9 @@ const FILES: [&str; 24] = [
     "gpu/matrix_product",
     "gpu/ragged_product",
     "gpu/scan",
+    "gpu/scattered_parts",
+    "gpu/scattered_slabs",
+    "gpu/searched_parts",
     "gpu/selected",
     "gpu/softmax",
     "gpu/sorted_rows",

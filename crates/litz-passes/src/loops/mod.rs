@@ -29,6 +29,7 @@ mod ranges;
 pub mod renaming;
 pub mod split_reduce;
 pub mod split_scan;
+pub mod split_scatter;
 mod swept;
 pub mod transpose;
 pub mod unite;
@@ -113,6 +114,7 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "pad_rows", wants: pad_rows::wants, run: pad_rows::run },
     Pass::new("online", online::run),
     Pass { name: "pitch", wants: pitch::wants, run: pitch::run },
+    Pass { name: "split_scatter", wants: split_scatter::wants, run: split_scatter::run },
     Pass::new("split_reduce", split_reduce::run),
     Pass { name: "split_scan", wants: split_scan::wants, run: split_scan::run },
     Pass::new("updates", updates::run),

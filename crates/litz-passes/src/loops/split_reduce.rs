@@ -78,6 +78,13 @@ struct Division {
     column: Option<Sym>,
 }
 
+impl Division {
+    /// What holds for points that exist, where others have values that count.
+    fn masking(&self) -> Option<Rel> {
+        self.exists.filter(|_| self.column.is_none())
+    }
+}
+
 /// The nests that replace the reduction at position `at`, when splitting it pays.
 fn split(loops: &mut Loops, at: usize, on: (&Swept, &Target), names: &mut Names) -> Option<Vec<Nest>> {
     let Stmt::Nest(nest) = &loops.stmts[at] else { return None };
@@ -227,7 +234,7 @@ fn cut(
 }
 
 /// A size by hints, 1 where a symbol has none.
-fn hint(loops: &Loops, e: Expr) -> i64 {
+pub(super) fn hint(loops: &Loops, e: Expr) -> i64 {
     loops.facts.hint(e).unwrap_or(1).max(1)
 }
 
@@ -298,7 +305,7 @@ fn split_values(
         axes.sort_by_key(|axis| division.column == Some(axis.var));
         let buf = add_buf(loops, names, nest, "partial", ty, &axes);
         let index = element(&axes);
-        let value = masked(&mut partial.body, division, value, op, ty);
+        let value = masked(&mut partial.body, division.masking(), value, (op.identity(ty), ty));
         let reduced = push(&mut partial.body, InstOp::Reduce(op, value), ty);
         let store = InstOp::Store { buf, index: index.clone(), value: reduced, combine: None };
         push(&mut partial.body, store, ty);
@@ -324,7 +331,7 @@ fn split_position(
     let mut partial = partial_nest(loops, nest, division, names);
     let (best, best_at) = partial_buf(loops, names, nest, division, "best", ty);
     let (place, place_at) = partial_buf(loops, names, nest, division, "place", Dtype::I64);
-    let value = masked(&mut partial.body, division, value, op, ty);
+    let value = masked(&mut partial.body, division.masking(), value, (op.identity(ty), ty));
     let reduced = push(&mut partial.body, InstOp::Reduce(op, value), ty);
     let store = InstOp::Store { buf: best, index: best_at.clone(), value: reduced, combine: None };
     push(&mut partial.body, store, ty);
@@ -405,12 +412,17 @@ fn partial_nest(loops: &Loops, nest: &Nest, division: &Division, names: &mut Nam
     partial
 }
 
-/// `value` at points that exist, the identity of `op` elsewhere.
-fn masked(body: &mut Vec<Inst>, division: &Division, value: Val, op: ReduceOp, ty: Dtype) -> Val {
-    let Some(exists) = division.exists.filter(|_| division.column.is_none()) else { return value };
+/// `value` at points that exist, where some do not, and `other` elsewhere.
+pub(super) fn masked(
+    body: &mut Vec<Inst>,
+    exists: Option<Rel>,
+    value: Val,
+    (other, ty): (Scalar, Dtype),
+) -> Val {
+    let Some(exists) = exists else { return value };
     let exists = push(body, InstOp::Cond(exists), Dtype::Bool);
-    let identity = push(body, InstOp::Const(op.identity(ty)), ty);
-    push(body, InstOp::Op(ScalarOp::Select, vec![exists, value, identity]), ty)
+    let other = push(body, InstOp::Const(other), ty);
+    push(body, InstOp::Op(ScalarOp::Select, vec![exists, value, other]), ty)
 }
 
 /// The nest over outer points that reduces blocks, without a body.

@@ -15,7 +15,7 @@
 //! Where threads of their own for all columns and batches are faster, [`super::threads`] has a plan without parts. Sums and extremes of integers
 //! are the same in any order: each point is a thread's, and elements are combined with at once.
 
-use super::threads::{Runs, Threads, by_runs, spread};
+use super::threads::{Runs, Threads, at_once, by_runs, spread};
 use crate::axes::Merged;
 use crate::context::Cx;
 use crate::cost::{ceil_div, points, size};
@@ -155,7 +155,7 @@ impl Family for Scatter {
         let mut rows: Vec<Axis> = rows.iter().map(|merged| merged.axis).collect();
         let mut lanes: Vec<Axis> = rows.pop().into_iter().collect();
         if self.run > 1 {
-            lanes = lanes.into_iter().map(|lane| by_runs(lane, self.run, &mut body, &name).0).collect();
+            lanes = lanes.into_iter().map(|lane| by_runs(lane, (at_once(self.run), self.run), &mut body, &name).0).collect();
         }
         body = nested(body, &walked);
         spread(cx, &mut lanes, &mut body, &name);
