@@ -47,6 +47,20 @@ pub fn needed_in(nest: &Nest, part: Part) -> Vec<bool> {
     needed
 }
 
+/// Which instructions say where a nest stores: those that the symbols in indices of stores are bound to, checks included.
+pub fn placing(nest: &Nest) -> Vec<bool> {
+    let stores = nest.body.iter().map(|inst| matches!(inst.op, InstOp::Store { .. }));
+    let stores: Vec<bool> = stores.collect();
+    let mut wanted = vec![false; nest.body.len()];
+    for (i, inst) in nest.body.iter().enumerate().rev() {
+        if wanted[i] || stores[i] {
+            let operands = if stores[i] { Vec::new() } else { inst.op.operands() };
+            need(nest, i, &operands, &mut wanted);
+        }
+    }
+    wanted
+}
+
 /// Notes that `operands` are needed, and what binds the symbols of the index expressions of the instruction at position `at`.
 pub fn need(nest: &Nest, at: usize, operands: &[Val], needed: &mut [bool]) {
     for val in operands {

@@ -5,7 +5,7 @@ use super::{Builder, Env, Held, bound};
 use litz_analysis::collisions::colliding_axes;
 use litz_analysis::copies::read_of;
 use litz_analysis::inside::is_inside;
-use litz_analysis::parts::{need, needed_in};
+use litz_analysis::parts::{needed_in, placing};
 use litz_ir::kernel::{Act, Op, Stmt, Val};
 use litz_ir::loops::{self, Axis, BindOf, Buf, InstOp, Nest};
 use litz_ir::schedule::{Block, Leaf, Part, Tree};
@@ -101,7 +101,7 @@ impl<'a> Builder<'a> {
         let mut wanted = needed_in(nest, leaf.part);
         if let Some(block) = leaf.block {
             // The address decides whether the element is in the block, so what computes it cannot depend on that.
-            let place = places(nest);
+            let place = placing(nest);
             let guard = run.guard.clone();
             run.guard.retain(|rel| is_of_place(nest, leaf, &place, rel));
             self.instructions(&place, &mut run, line)?;
@@ -152,9 +152,15 @@ impl<'a> Builder<'a> {
         let mut guarded = run.facts.clone();
         let holds = run.guard.iter().all(|&rel| guarded.assume(rel));
         let facts = if holds { &guarded } else { run.facts };
-        // floordiv(w*x + y, w*n) == floordiv(x, n) for 0 <= y < w: one question for all elements of a row.
-        let simple = facts.simplify(place.floordiv(width));
-        let (value, width) = simple.as_floordiv().unwrap_or((place, width));
+        // w*x + y < w*n where x + floordiv(y, w) < n: one question for all elements of a row, of which none is past its end.
+        let stride = |chosen: &Expr| place.linear(chosen.as_sym()?)?.0.as_int().filter(|&stride| stride > 0);
+        let row = run.renamed.values().filter_map(stride).min().filter(|&row| facts.divides(row, width));
+        let of_rows = row.map(|row| [place, width].map(|e| facts.simplify(e.floordiv(row))));
+        let (value, width) = match of_rows {
+            Some([row, rows]) if row.as_floordiv().is_none() => (row, rows),
+            // Where sizes are symbols: floordiv(w*x + y, w*n) == floordiv(x, n) for 0 <= y < w.
+            Some(_) | None => facts.simplify(place.floordiv(width)).as_floordiv().unwrap_or((place, width)),
+        };
         let first = facts.simplify(number * width);
         Ok(vec![Rel::le(first, value), Rel::lt(value, first + width)])
     }
@@ -422,20 +428,6 @@ impl<'a> Builder<'a> {
             self.define(Dtype::I64, Op::Call(ScalarOp::Select, vec![holds, value, zero]), line)
         })
     }
-}
-
-/// Which instructions say where a nest stores: those that the symbols in indices of stores are bound to, checks included.
-fn places(nest: &Nest) -> Vec<bool> {
-    let stores = nest.body.iter().map(|inst| matches!(inst.op, InstOp::Store { .. }));
-    let stores: Vec<bool> = stores.collect();
-    let mut wanted = vec![false; nest.body.len()];
-    for (i, inst) in nest.body.iter().enumerate().rev() {
-        if wanted[i] || stores[i] {
-            let operands = if stores[i] { Vec::new() } else { inst.op.operands() };
-            need(nest, i, &operands, &mut wanted);
-        }
-    }
-    wanted
 }
 
 /// Whether a guard of a leaf is for an axis that decides where its nest stores, as far as data does: that of other axes is of no account there.

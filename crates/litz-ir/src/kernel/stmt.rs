@@ -69,8 +69,9 @@ pub enum KernelLoopKind {
     /// the order of iterations.
     Chain,
     /// As `For`, of a body that finds out whether an iteration has anything to do, which few have: acts that say where it stores, and one
-    /// branch. The lanes of a warp, all of which come to it together, find that out for an iteration each, and run those that have
-    /// something to do together, in their order. So what is ahead of the branch is the same for all lanes, and loads what the kernel only reads.
+    /// branch. Ahead of that it loads what the kernel only reads, so that many iterations are asked at once. The lanes of a warp, which come
+    /// to it together, ask of an iteration each, and run those that have something to do together, in their order. In a loop over threads
+    /// each thread asks of its own.
     Search,
     /// As `For`, iterations that an instruction takes together: a pass makes them a [`Dot`](super::Dot) or a [`MatrixProduct`](super::MatrixProduct), or fails.
     Mma,

@@ -378,19 +378,12 @@ impl Verifier<'_> {
         self.report.leave(mark);
     }
 
-    /// Checks that all lanes of a warp come to a search together, and find the same.
+    /// Checks that many iterations of a search can be asked at once.
     fn search(&mut self, inner: &Loop) {
-        let is_apart = |kind: &KernelLoopKind| match kind {
-            KernelLoopKind::Level(team) => matches!(team.level, Level::Thread | Level::Lane),
-            KernelLoopKind::Vector { .. } | KernelLoopKind::Mma => true,
-            KernelLoopKind::For
-            | KernelLoopKind::Unroll
-            | KernelLoopKind::Pipeline { .. }
-            | KernelLoopKind::Chain
-            | KernelLoopKind::Search => false,
-        };
-        let obstacle = match self.loops.values().any(is_apart) {
-            true => Some("lanes come to it one by one".to_owned()),
+        let is_vector =
+            |kind: &KernelLoopKind| matches!(kind, KernelLoopKind::Vector { .. } | KernelLoopKind::Mma);
+        let obstacle = match self.loops.values().any(is_vector) {
+            true => Some("elements of a vector come to it one by one".to_owned()),
             false => search::obstacle(self.kernel, inner),
         };
         if let Some(obstacle) = obstacle {

@@ -1,4 +1,4 @@
-//! Decides whether the lanes of a warp may look for iterations of a loop that have something to do, and says what prevents it.
+//! Decides whether iterations of a loop that have something to do may be looked for many at once, and says what prevents it.
 
 use crate::kernel::{Act, Kernel, Loop, Op, Stmt};
 
@@ -10,7 +10,7 @@ pub fn parts(inner: &Loop) -> Option<(&[Stmt], &Stmt)> {
 
 /// Says what prevents the search, if anything does.
 ///
-/// Whether an iteration has anything to do must not depend on those before it, nor on who asks: it follows from what the kernel only reads.
+/// Whether an iteration has anything to do must not depend on those before it: it follows from what the kernel only reads.
 pub fn obstacle(kernel: &Kernel, inner: &Loop) -> Option<String> {
     let Some((ahead, _)) = parts(inner) else {
         return Some("expected acts and a branch of one arm behind them".into());

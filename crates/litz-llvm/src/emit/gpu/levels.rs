@@ -10,7 +10,7 @@
 use std::rc::Rc;
 
 use litz_ir::kernel::{Kernel, Loop, Mem, MemorySpace, Shape, threads_of};
-use litz_ir::target::{Level, Team};
+use litz_ir::target::{Gpu, Level, Team};
 use litz_sym::Expr;
 
 use super::super::block::Value;
@@ -43,6 +43,13 @@ pub(in super::super) struct Thread {
     pub(super) filling: Option<Value>,
     /// Whether the approximations of the chip are enough for what the kernel stores.
     is_rough: bool,
+}
+
+impl Thread {
+    /// Whether the threads that run the code are whole warps.
+    pub(super) fn is_of_warps(&self) -> bool {
+        self.count.is_multiple_of(Gpu::LANES)
+    }
 }
 
 /// Whether all floats that a kernel stores for others are of half types, of which there are some.

@@ -1,4 +1,4 @@
-//! Prints loops whose iterations with something to do the lanes of a warp look for.
+//! Prints loops whose iterations with something to do are looked for many at once.
 //!
 //! ```text
 //! for each round of 256 iterations {
@@ -7,8 +7,8 @@
 //! }
 //! ```
 //!
-//! All loads of a round are under way together. An iteration that has something to do computes what is ahead of its branch once more, from
-//! what was loaded just before.
+//! In a loop over threads a round is of 8 iterations of the thread alone, whose answers are one word. All loads of a round are under way
+//! together. An iteration that has something to do computes what is ahead of its branch once more, from what was loaded just before.
 
 use litz_ir::Scalar;
 use litz_ir::kernel::{Act, Loop, Mem, Stmt};
@@ -21,79 +21,71 @@ use super::super::index::Condition;
 use super::super::ty::{Prim, Ty};
 use super::super::{Bound, EmitError, Emitter};
 
-/// Iterations of a lane in a round, at most, for whose loads it waits once. At most as many as a warp has lanes.
+/// Iterations that a lane asks of in a round, at most, for whose loads it waits once. At most as many as a warp has lanes.
 const WORDS: i64 = 8;
 
+/// A round of a search.
+struct Round<'a> {
+    inner: &'a Loop,
+    extent: Expr,
+    ahead: &'a [Stmt],
+    cond: &'a [Rel],
+    /// Lanes that ask together: all of a warp, or one.
+    lanes: i64,
+    /// Iterations of a lane, each so many behind the one before as there are lanes.
+    words: i64,
+}
+
 impl Emitter<'_> {
-    /// A loop that searches, by whole warps.
+    /// A loop that searches: whole warps together, or one thread.
     pub(in super::super) fn search(&mut self, inner: &Loop, extent: Expr) -> Result<(), EmitError> {
         let Some((ahead, Stmt::If { cond, then, .. })) = search::parts(inner) else {
             return Err(EmitError::malformed(format!("loop {} has no branch to look for", inner.var)));
         };
-        let lanes = i64::from(Gpu::LANES);
+        let lanes = if self.here()?.is_of_warps() { i64::from(Gpu::LANES) } else { 1 };
         let words = (self.facts.bounds(extent).hi.clamp(1, WORDS * lanes) + lanes - 1) / lanes;
-        let rounds = extent.ceildiv(words * lanes);
+        let round = Round { inner, extent, ahead, cond, lanes, words };
         let written = self.changed(then);
         self.facts.declare_index(inner.var, extent);
-        self.count(inner.var, rounds, 1, &written, &mut |cx| {
-            let round = cx.scalar_of(inner)?;
+        self.count(inner.var, extent.ceildiv(words * lanes), 1, &written, &mut |cx| {
+            let number = cx.scalar(cx.resolve(Expr::sym(inner.var)))?;
             let size = cx.b.int(Prim::I64, words * lanes);
-            let first = cx.b.binary("mul", &round, &size);
-            let answers = cx.answers(inner, extent, (ahead, cond), (&first, words))?;
-            cx.each_bit(&answers.words, &written, &mut |cx, word| {
-                let bits = cx.of_lane(&answers.own, word);
-                let above = cx.b.convert("zext", word, Prim::I64);
-                let size = cx.b.int(Prim::I64, lanes);
-                let above = cx.b.binary("mul", &above, &size);
-                let first = cx.b.binary("add", &first, &above);
-                cx.each_bit(&bits, &written, &mut |cx, lane| {
-                    let lane = cx.b.convert("zext", lane, Prim::I64);
-                    let point = cx.b.binary("add", &first, &lane);
+            let first = cx.b.binary("mul", &number, &size);
+            let answers = cx.answers(&round, &first)?;
+            let run = |cx: &mut Self, first: &Value, bits: &Value| {
+                cx.each_bit(bits, &written, &mut |cx, bit| {
+                    let above = cx.b.convert("zext", bit, Prim::I64);
+                    let point = cx.b.binary("add", first, &above);
                     cx.syms.insert(inner.var, Bound::Scalar(point));
                     cx.body(ahead)?;
                     cx.body(then)
                 })
+            };
+            if lanes == 1 {
+                return run(cx, &first, &answers);
+            }
+            let zero = cx.b.int(Prim::I32, 0);
+            let is_some = cx.b.compare("icmp ne", &answers, &zero);
+            let words = cx.vote(&is_some);
+            cx.each_bit(&words, &written, &mut |cx, word| {
+                let bits = cx.of_lane(&answers, word);
+                let above = cx.b.convert("zext", word, Prim::I64);
+                let size = cx.b.int(Prim::I64, lanes);
+                let above = cx.b.binary("mul", &above, &size);
+                let first = cx.b.binary("add", &first, &above);
+                run(cx, &first, &bits)
             })
         })
     }
 
-    /// The value of the variable of a loop.
-    fn scalar_of(&mut self, inner: &Loop) -> Result<Value, EmitError> {
-        self.scalar(self.resolve(Expr::sym(inner.var)))
-    }
-
-    /// Asks of the iterations from `first` on, so many words of them, whether they have something to do. What is ahead of the branch is
-    /// computed act by act for all words, so that nothing waits for one of them alone.
-    fn answers(
-        &mut self,
-        inner: &Loop,
-        extent: Expr,
-        (ahead, cond): (&[Stmt], &[Rel]),
-        (first, words): (&Value, i64),
-    ) -> Result<Answers, EmitError> {
-        let end = self.scalar(extent)?;
-        let one = self.b.int(Prim::I64, 1);
-        let last = self.b.binary("sub", &end, &one);
-        let lane = self.lane();
-        let own = self.b.convert("zext", &lane, Prim::I64);
-        let is_whole = self.facts.divides(words * i64::from(Gpu::LANES), extent);
-        let mut askers = Vec::new();
-        for word in 0..words {
-            let above = self.b.int(Prim::I64, word * i64::from(Gpu::LANES));
-            let point = self.b.binary("add", first, &above);
-            let mut point = self.b.binary("add", &point, &own);
-            let mut exists = None;
-            if !is_whole {
-                let inside = self.b.compare("icmp slt", &point, &end);
-                // Past the end it is the last one once more, whose answer does not count.
-                point = self.b.select(&inside, &point, &last);
-                exists = Some(inside);
-            }
-            askers.push(Asker { point, exists, vals: Vec::new(), syms: Vec::new() });
-        }
-        for stmt in ahead {
+    /// Asks of the iterations of a round, from `first` on, whether they have something to do: a bit for each of a thread, or in the lane of
+    /// the number of a word one for each lane. What is ahead of the branch is computed act by act for all of them, so that nothing waits for
+    /// one alone.
+    fn answers(&mut self, round: &Round<'_>, first: &Value) -> Result<Value, EmitError> {
+        let mut askers = self.askers(round, first)?;
+        for stmt in round.ahead {
             for asker in &mut askers {
-                self.ask(inner, asker);
+                self.ask(round.inner, asker);
                 self.statement(stmt)?;
                 match stmt {
                     Stmt::Act(Act::Let { val, .. }) => {
@@ -104,23 +96,55 @@ impl Emitter<'_> {
                 }
             }
         }
-        let zero = self.b.int(Prim::I32, 0);
-        let mut mine = zero.clone();
-        for (word, asker) in askers.iter().enumerate() {
-            self.ask(inner, asker);
-            let holds = match (self.condition(cond)?, asker.exists.clone()) {
+        let mut answers = self.b.int(Prim::I32, 0);
+        for (word, asker) in (0..).zip(&askers) {
+            self.ask(round.inner, asker);
+            let holds = match (self.condition(round.cond)?, asker.exists.clone()) {
                 (Condition::Never, _) => continue,
                 (Condition::When(holds), Some(exists)) => self.b.and(&exists, &holds),
                 (Condition::When(holds), None) | (Condition::Always, Some(holds)) => holds,
                 (Condition::Always, None) => self.b.constant(Prim::I1, Scalar::Bool(true)),
             };
-            let votes = self.vote(&holds);
-            let number = self.b.int(Prim::I32, word as i64);
-            let is_own = self.b.compare("icmp eq", &lane, &number);
-            mine = self.b.select(&is_own, &votes, &mine);
+            answers = if round.lanes == 1 {
+                let bit = self.b.int(Prim::I32, 1 << word);
+                let with = self.b.binary("or", &answers, &bit);
+                self.b.select(&holds, &with, &answers)
+            } else {
+                let votes = self.vote(&holds);
+                let (lane, number) = (self.lane(), self.b.int(Prim::I32, word));
+                let is_own = self.b.compare("icmp eq", &lane, &number);
+                self.b.select(&is_own, &votes, &answers)
+            };
         }
-        let is_some = self.b.compare("icmp ne", &mine, &zero);
-        Ok(Answers { words: self.vote(&is_some), own: mine })
+        Ok(answers)
+    }
+
+    /// The iterations of a lane in the round that begins with `first`.
+    fn askers(&mut self, round: &Round<'_>, first: &Value) -> Result<Vec<Asker>, EmitError> {
+        let end = self.scalar(round.extent)?;
+        let one = self.b.int(Prim::I64, 1);
+        let last = self.b.binary("sub", &end, &one);
+        let mut first = first.clone();
+        if round.lanes > 1 {
+            let lane = self.lane();
+            let lane = self.b.convert("zext", &lane, Prim::I64);
+            first = self.b.binary("add", &first, &lane);
+        }
+        let is_whole = self.facts.divides(round.words * round.lanes, round.extent);
+        let mut askers = Vec::new();
+        for word in 0..round.words {
+            let above = self.b.int(Prim::I64, word * round.lanes);
+            let mut point = self.b.binary("add", &first, &above);
+            let mut exists = None;
+            if !is_whole {
+                let inside = self.b.compare("icmp slt", &point, &end);
+                // Past the end it is the last one once more, whose answer does not count.
+                point = self.b.select(&inside, &point, &last);
+                exists = Some(inside);
+            }
+            askers.push(Asker { point, exists, vals: Vec::new(), syms: Vec::new() });
+        }
+        Ok(askers)
     }
 
     /// From here on an iteration is the one that a lane asks about.
@@ -187,12 +211,4 @@ struct Asker {
     /// What the acts so far have defined for it.
     vals: Vec<(usize, Option<Value>)>,
     syms: Vec<(Sym, Bound)>,
-}
-
-/// Which iterations of a round have something to do.
-struct Answers {
-    /// A bit for each word that is not 0.
-    words: Value,
-    /// In the lane of a word's number the word, a bit for each iteration.
-    own: Value,
 }
