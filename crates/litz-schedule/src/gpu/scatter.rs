@@ -2,12 +2,13 @@
 //!
 //! What they store to is divided into parts, one for each block of the grid, of which the threads take the columns: each walks all points in
 //! order, and stores those that lie in its part. So every element gets what it gets in the order of the program, with the same bits however
-//! many parts there are. Of the points of others the lanes of a warp find out 32 at a time that they are (the pass `search`).
+//! many parts there are. Of the points of others the lanes of a warp find out 32 at a time that they are (the pass `search`); where
+//! each column has a place of its own, each thread asks by itself.
 //!
 //! ```text
-//! parallel p in 457 {
+//! parallel p in 528 {
 //!   thread r0_run_in in 192 {
-//!     for o in n { vector v in 4 by 4 { add [i = o, j = 4*r0_run_in + v] into p by 768*ceildiv(m, 457) } }
+//!     for o in n { vector v in 4 by 4 { add [i = o, j = 4*r0_run_in + v] into p by 768*ceildiv(m, 528) } }
 //!   }
 //! }
 //! ```
@@ -26,17 +27,20 @@ use crate::nest;
 use crate::no_fuse::NoFuse;
 use crate::scatter::{Axes, axes, is_scatter, only_store};
 use litz_analysis::access::accesses;
+use litz_analysis::parts::placing;
 use litz_ir::ReduceOp;
 use litz_ir::loops::{Axis, InstOp, Nest};
 use litz_ir::schedule::{Block, KernelPlan, Leaf, Part, Tree};
 use litz_ir::target::{Gpu, Target};
-use litz_sym::{Expr, Rel};
+use litz_sym::{Expr, Rel, Sym};
 
 /// Cycles from the load of an element to the store of its sum, with nothing to do meanwhile: two accesses of memory of about 700 each.
 const WAIT: i64 = 1500;
 
-/// Instructions by which a warp finds out which of 32 points are in its part.
+/// Instructions by which a warp finds out which of 32 points are in its part, where that is the same for all columns; and where it is not, so that each
+/// lane has to ask of each.
 const ASK: i64 = 20;
+const ASK_ALONE: i64 = 32 * 12;
 
 /// Instructions that a unit begins in a cycle.
 const ISSUED: i64 = 4;
@@ -88,18 +92,22 @@ fn parts(cx: &Cx<'_>, group: &Group) -> Option<Scatter> {
     let Target::Gpu(gpu) = cx.target else { return None };
     let facts = &cx.loops.facts;
     let (own, axes) = axes_of(cx, group);
-    let run = run_of(cx, own, &axes);
+    let is_alone = chooses_by_column(own, &axes);
+    let (run, ask) = if is_alone { (1, ASK_ALONE) } else { (run_of(cx, own, &axes), ASK) };
     let Axes { batches, in_order, rows, step } = axes;
     let count = |axes: &[Merged]| points(facts, &axes.iter().map(|merged| merged.axis).collect::<Vec<_>>());
     let (batches, columns, walked) = (count(&batches), count(&rows), count(&in_order));
     let (units, lanes) = (i64::from(gpu.units), i64::from(Gpu::LANES));
     let warps = ceil_div(columns, run * lanes);
-    let even = units * ISSUED * lanes * WAIT / (ASK * warps);
+    let even = units * ISSUED * lanes * WAIT / (ask * warps);
     let span = cx.loops.bufs[only_store(own)?].span();
     let positions = span.ceildiv(step);
     let most = size(facts, positions).min(walked.saturating_mul(batches));
-    let parts = even.isqrt().min(most).max(1);
-    let by_parts = batches.saturating_mul(WAIT / parts + parts * warps * ASK / (units * ISSUED * lanes));
+    // Blocks for all units alike, where there are that many.
+    let even = even.isqrt();
+    let even = if even > units { ceil_div(even, units) * units } else { even };
+    let parts = even.min(most).max(1);
+    let by_parts = batches.saturating_mul(WAIT / parts + parts * warps * ask / (units * ISSUED * lanes));
     let by_threads = WAIT * ceil_div(batches * columns, units * i64::from(gpu.unit.threads));
     if by_parts >= by_threads {
         return None;
@@ -108,6 +116,14 @@ fn parts(cx: &Cx<'_>, group: &Group) -> Option<Scatter> {
     // Rounded up, the last parts may have nothing.
     let parts = facts.simplify(span.ceildiv(width)).as_int().unwrap_or(parts);
     (parts >= 2 && facts.holds(&Rel::le(span, width * parts))).then_some(Scatter { parts, width, run })
+}
+
+/// Whether the columns of one point may be stored to different places.
+fn chooses_by_column(own: &Nest, axes: &Axes) -> bool {
+    let columns: Vec<Sym> = axes.rows.iter().flat_map(|merged| &merged.parts).map(|part| part.0).collect();
+    let placing = own.body.iter().zip(placing(own)).filter(|inst| inst.1);
+    let mut mentioned = placing.flat_map(|inst| inst.0.op.exprs());
+    mentioned.any(|e| columns.iter().any(|&column| e.has_sym(column)))
 }
 
 /// How many neighbouring columns a thread takes at once: as many as are 16 bytes, but that the lanes of a warp have some each.
@@ -155,7 +171,10 @@ impl Family for Scatter {
         let mut rows: Vec<Axis> = rows.iter().map(|merged| merged.axis).collect();
         let mut lanes: Vec<Axis> = rows.pop().into_iter().collect();
         if self.run > 1 {
-            lanes = lanes.into_iter().map(|lane| by_runs(lane, (at_once(self.run), self.run), &mut body, &name).0).collect();
+            lanes = lanes
+                .into_iter()
+                .map(|lane| by_runs(lane, (at_once(self.run), self.run), &mut body, &name).0)
+                .collect();
         }
         body = nested(body, &walked);
         spread(cx, &mut lanes, &mut body, &name);
