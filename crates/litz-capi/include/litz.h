@@ -138,8 +138,9 @@ typedef struct litz_host litz_host;
  *
  * `options` are lines of name=value, or null. Always there are threads (default: all cores), bind (threads to cores, true), and the limits
  * call_bytes, constant_bytes, iterations, time (ms), statements, written_out and compile_time (ms). With the compiler there are device (cpu,
- * cuda, reference), target, model (one of several in an archive), cache (a folder; default: none), cache_read_only (false), freeze (true),
- * verify (false), dump (a folder), and the settings of `litz compile --set`. No environment variable is read.
+ * cuda, reference), target, model (one of several in an archive), cache (a folder; default: none), cache_read_only (false), shared_cache (a
+ * folder that is looked into for what is not in cache, and not written to), freeze (true), verify (false), dump (a folder), and the settings
+ * of `litz compile --set`. No environment variable is read.
  *
  * `host` runs operators that Litz does not have, or is null; what it points to is copied, and its context is used until the model, and all
  * that share its constants, are closed.

@@ -8,6 +8,11 @@ use litz_runtime::{Host, Limits};
 
 use crate::error::Failure;
 
+/// Options of the compiler's, beside its settings.
+#[cfg(feature = "compiler")]
+const OF_COMPILER: [&str; 9] =
+    ["model", "freeze", "cache", "cache_read_only", "shared_cache", "dump", "verify", "target", "device"];
+
 /// How a model is compiled and run.
 pub(crate) struct Options {
     /// Threads that run kernels, the caller's among them.
@@ -69,6 +74,7 @@ impl Options {
             "freeze" => options.freeze = truth(name, value)?,
             "cache" => options.cache = (!value.is_empty()).then(|| value.into()),
             "cache_read_only" => options.cache_read_only = truth(name, value)?,
+            "shared_cache" => options.shared_cache = (!value.is_empty()).then(|| value.into()),
             "dump" => options.dump = (!value.is_empty()).then(|| value.into()),
             "verify" => options.verify = if truth(name, value)? { Verify::Passes } else { Verify::Stages },
             "target" => {
@@ -80,9 +86,7 @@ impl Options {
             }
             _ => options.set(name, value).map_err(|error| match error {
                 SettingError::Unknown { .. } => {
-                    let own =
-                        ["model", "freeze", "cache", "cache_read_only", "dump", "verify", "target", "device"];
-                    unknown(name, own.into_iter().chain(litz::settings::names()))
+                    unknown(name, OF_COMPILER.into_iter().chain(litz::settings::names()))
                 }
                 SettingError::Value { .. } => wrong(error.to_string()),
             })?,
@@ -170,12 +174,12 @@ mod tests {
     #[cfg(feature = "compiler")]
     #[test]
     fn the_compilers_options_are_there() {
-        let text = "device=reference\nlaunch_together=8\ncache=/nowhere\ncache_read_only=true\nfreeze=false\nmodel=a";
+        let text = "device=reference\nlaunch_together=8\ncache=/nowhere\ncache_read_only=true\nshared_cache=/there\nfreeze=false\nmodel=a";
         let options = Options::read(text, None).unwrap_or_else(|failure| panic!("{}", failure.message));
         let compiler = options.compiler;
         assert!(compiler.reference && !compiler.freeze && compiler.heuristics.launch_together == 8);
         assert_eq!((compiler.model.as_deref(), compiler.cache), (Some("a"), Some("/nowhere".into())));
-        assert!(compiler.cache_read_only);
+        assert!(compiler.cache_read_only && compiler.shared_cache == Some("/there".into()));
         assert!(refused("device=tpu").contains("expected one of cpu, "));
         assert!(
             refused("colour=red").contains("device") && refused("colour=red").contains("launch_together")

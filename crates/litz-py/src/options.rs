@@ -19,13 +19,14 @@ use crate::openmp::OpenMp;
 static POOLS: Mutex<BTreeMap<usize, Arc<ThreadPool>>> = Mutex::new(BTreeMap::new());
 
 /// Options beside the settings of the scheduler and of the rewrites.
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 16] = [
     "gpu",
     "threads",
     "freeze",
     "dump",
     "cache",
     "cache_read_only",
+    "shared_cache",
     "reference",
     "profile",
     "model",
@@ -77,6 +78,7 @@ impl Chosen {
                 "dump" => options.dump = value.extract::<Option<PathBuf>>()?,
                 "cache" => options.cache = value.extract::<Option<PathBuf>>()?,
                 "cache_read_only" => options.cache_read_only = value.extract()?,
+                "shared_cache" => options.shared_cache = value.extract::<Option<PathBuf>>()?,
                 "reference" => options.reference = value.extract()?,
                 "profile" => options.profile = value.extract()?,
                 "model" => options.model = value.extract()?,

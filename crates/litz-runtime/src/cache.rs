@@ -7,16 +7,16 @@
 //!
 //! Entries are machine code: whoever can write to the folder decides what runs. It is made for its owner alone, and one that
 //! others own, or may write to, is refused. In a folder that is read only nothing changes: neither entries nor the times of their use.
+//! Another folder may stand behind one: what is not in the first is looked for there.
 
 mod file;
 mod memory;
+mod owner;
 mod record;
 
-use std::ffi::CString;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,6 +25,8 @@ use std::time::{Duration, SystemTime};
 pub use file::{CacheFile, CacheFileError, FileEntry, write_file};
 pub(crate) use memory::Unfinished;
 pub use memory::{FileMemory, MemoryKeys};
+pub use owner::Exposed;
+use owner::{is_writable, user};
 pub use record::Record;
 
 /// A folder of cached objects.
@@ -38,6 +40,8 @@ pub struct ObjectCache {
     used: AtomicU64,
     /// Makes the names of this cache's unfinished files differ.
     unfinished: AtomicU64,
+    /// Has what is not here. Nothing is put there.
+    behind: Option<Box<ObjectCache>>,
 }
 
 /// What may be done with a cache.
@@ -180,7 +184,13 @@ impl ObjectCache {
         let may_write = metadata.mode() & 0o200 != 0 && is_writable(&dir);
         let access = if may_write { access } else { Access::Read };
         let (used, unfinished) = (AtomicU64::new(NOT_COUNTED), AtomicU64::new(0));
-        Ok(ObjectCache { dir, access, max_bytes, used, unfinished })
+        Ok(ObjectCache { dir, access, max_bytes, used, unfinished, behind: None })
+    }
+
+    /// This cache, with another one behind it: entries and records that are not here are those that are there. What is put goes here.
+    #[must_use]
+    pub fn in_front_of(self, behind: ObjectCache) -> ObjectCache {
+        ObjectCache { behind: Some(Box::new(behind)), ..self }
     }
 
     /// The folder.
@@ -198,7 +208,7 @@ impl ObjectCache {
         self.max_bytes
     }
 
-    /// What is there.
+    /// What is in the folder itself.
     ///
     /// # Errors
     /// Where the folder cannot be read.
@@ -213,6 +223,10 @@ impl ObjectCache {
 
     /// The payload put under `key`, or `None`: not there, damaged, or not readable.
     pub fn get(&self, key: &CacheKey) -> Option<Vec<u8>> {
+        self.get_here(key).or_else(|| self.behind.as_ref()?.get(key))
+    }
+
+    fn get_here(&self, key: &CacheKey) -> Option<Vec<u8>> {
         let path = self.path_of(key);
         let mut file = File::open(&path).ok()?;
         let Some(payload) = read_entry(&mut file, key) else {
@@ -225,6 +239,14 @@ impl ObjectCache {
 
     /// What is there of a record, which stays as it is.
     pub fn find(&self, record: &Record) -> Found {
+        match (self.find_here(record), self.behind.as_ref().map(|behind| behind.find(record))) {
+            (Found::Nothing, Some(found)) => found,
+            (Found::Damaged | Found::OtherBoot, Some(whole @ Found::Whole(_))) => whole,
+            (found, _) => found,
+        }
+    }
+
+    fn find_here(&self, record: &Record) -> Found {
         match File::open(self.path_of(record.key())) {
             Ok(mut file) => match read_entry(&mut file, record.key()) {
                 Some(payload) => Found::Whole(Payload::Object(payload)),
@@ -237,7 +259,8 @@ impl ObjectCache {
     /// Bytes of the file that is there of a record, whole or not.
     pub fn entry_bytes(&self, record: &Record) -> Option<u64> {
         let bytes = |extension| fs::metadata(self.path(record.key(), extension)).ok().map(|it| it.len());
-        bytes(EXTENSION).or_else(|| bytes(MEMORY_EXTENSION))
+        let here = bytes(EXTENSION).or_else(|| bytes(MEMORY_EXTENSION));
+        here.or_else(|| self.behind.as_ref()?.entry_bytes(record))
     }
 
     /// Puts a payload under `key`, in place of any there. A payload beyond the whole limit is not kept, nor is any in a folder that is read
@@ -363,55 +386,6 @@ impl ObjectCache {
     }
 }
 
-/// How others may have changed a file or a folder.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Exposed {
-    /// It is somebody else's, and not the administrator's.
-    Foreign {
-        /// Whose.
-        owner: u32,
-        /// Who runs this process.
-        user: u32,
-    },
-    /// Its group, or everybody, may write to it.
-    Writable {
-        /// Its permissions.
-        mode: u32,
-    },
-}
-
-impl Exposed {
-    /// What this owner and mode let others do. The administrator may do anything.
-    fn find(owner: u32, mode: u32, user: u32) -> Option<Exposed> {
-        if owner != user && owner != 0 {
-            return Some(Exposed::Foreign { owner, user });
-        }
-        (mode & 0o022 != 0).then_some(Exposed::Writable { mode: mode & 0o7777 })
-    }
-}
-
-impl fmt::Display for Exposed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Exposed::Foreign { owner, user } => write!(f, "belongs to user {owner}, and this is user {user}"),
-            Exposed::Writable { mode } => write!(f, "can be written by others (mode {mode:o})"),
-        }
-    }
-}
-
-/// Who runs this process.
-fn user() -> u32 {
-    // SAFETY: it takes nothing and cannot fail.
-    unsafe { libc::geteuid() }
-}
-
-/// Whether the system lets this process write to a folder: the folder may be another user's, or on a disk that is read only.
-fn is_writable(dir: &Path) -> bool {
-    let Ok(path) = CString::new(dir.as_os_str().as_bytes()) else { return false };
-    // SAFETY: the path is a string of C's that lives as long as the call.
-    unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::W_OK, libc::AT_EACCESS) == 0 }
-}
-
 fn write_entry(mut file: File, key: &CacheKey, payload: &[u8]) -> io::Result<()> {
     file.write_all(MAGIC)?;
     file.write_all(&key.0)?;
@@ -504,6 +478,34 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_in_a_folder_is_found_in_the_one_behind() {
+        let (own, shared) = (Folder::new("in-front"), Folder::new("behind"));
+        let behind = shared.open(1 << 20);
+        behind.put_recorded(&record(0), b"theirs").expect("puts");
+        behind.put_recorded(&record(1), b"theirs").expect("puts");
+        let kept = file_count(&behind);
+        let front = || own.open(1 << 20).in_front_of(shared.open_for(1 << 20, Access::Read));
+        let cache = front();
+        let got = |number| cache.get(record(number).key());
+        assert_eq!([0, 1, 2].map(got), [Some(b"theirs".to_vec()), Some(b"theirs".to_vec()), None]);
+        cache.put_recorded(&record(0), b"ours").expect("puts");
+        cache.put_recorded(&record(2), b"ours").expect("puts");
+        assert_eq!([0, 1, 2].map(got), ["ours", "theirs", "ours"].map(|text| Some(text.into())));
+        assert_eq!((file_count(&behind), cache.info().expect("readable").entries), (kept, 2));
+        assert_eq!(cache.records().expect("readable").len(), 3);
+        assert!((0..3).all(|number| cache.entry_bytes(&record(number)).is_some()));
+        // A damaged entry goes where it may, and is found behind; there it stays.
+        for (cache, number) in [(&cache, 0), (&behind, 1)] {
+            fs::write(cache.path_of(record(number).key()), b"damaged").expect("writable");
+        }
+        let found = |number| front().find(&record(number));
+        assert!(matches!(found(0), Found::Whole(payload) if payload.bytes() == b"theirs"));
+        assert!(matches!(found(1), Found::Damaged) && matches!(found(3), Found::Nothing));
+        assert_eq!([0, 1].map(got), [Some(b"theirs".to_vec()), None]);
+        assert!(!cache.path_of(record(0).key()).exists() && behind.path_of(record(1).key()).exists());
+    }
+
+    #[test]
     fn a_folder_is_made_for_its_owner_alone_and_no_other_is_taken() {
         use std::os::unix::fs::PermissionsExt;
         let folder = Folder::new("exposed");
@@ -522,9 +524,6 @@ mod tests {
             }
         }
         fs::set_permissions(&cache.dir, fs::Permissions::from_mode(0o700)).expect("it is ours");
-        assert_eq!((Exposed::find(7, 0o700, 7), Exposed::find(0, 0o755, 7)), (None, None));
-        let foreign = Exposed::find(8, 0o700, 7).expect("another user's");
-        assert_eq!(foreign.to_string(), "belongs to user 8, and this is user 7");
     }
 
     /// A folder's entries by name, with their contents and times.

@@ -231,10 +231,10 @@ pub struct Row {
     pub bytes: u64,
 }
 
-/// What a cache holds.
+/// What a folder of a cache holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Info {
-    /// Its folder.
+    /// The folder.
     pub folder: PathBuf,
     /// Whether nothing changes there.
     pub is_read_only: bool,
@@ -244,13 +244,20 @@ pub struct Info {
     pub rows: Vec<Row>,
 }
 
-/// What is in the cache.
+/// What is in each folder of the cache.
 ///
 /// # Errors
-/// Where it cannot be read.
-pub fn info(options: &Options) -> Result<Info, CacheError> {
-    let cache = open(options, if options.cache_read_only { Access::Read } else { Access::ReadWrite })?;
-    let records = records(&cache)?;
+/// Where one cannot be read.
+pub fn info(options: &Options) -> Result<Vec<Info>, CacheError> {
+    let all: Vec<Info> = options
+        .cache_folders()
+        .map(|(folder, access)| info_of(&ObjectCache::open(folder.to_owned(), options.cache_bytes, access)?))
+        .collect::<Result<_, _>>()?;
+    if all.is_empty() { Err(CacheError::None) } else { Ok(all) }
+}
+
+fn info_of(cache: &ObjectCache) -> Result<Info, CacheError> {
+    let records = records(cache)?;
     let sized = records.iter().filter_map(|record| Some((record, cache.entry_bytes(record)?)));
     let mut rows = rows(sized);
     let all =
@@ -480,10 +487,7 @@ fn without(options: &str, other: &str) -> String {
 
 /// The cache of these options.
 fn open(options: &Options, access: Access) -> Result<ObjectCache, CacheError> {
-    let folder = options.cache.as_ref().ok_or(CacheError::None)?;
-    let options =
-        Options { cache_read_only: access == Access::Read || options.cache_read_only, ..options.clone() };
-    Ok(options.open_cache(folder)?)
+    options.open_cache(access)?.ok_or(CacheError::None)
 }
 
 fn records(cache: &ObjectCache) -> Result<Vec<Record>, CacheError> {

@@ -125,6 +125,7 @@ pub(crate) fn program_record(
         cache: None,
         cache_bytes: 0,
         cache_read_only: false,
+        shared_cache: None,
         dump: None,
         profile: false,
         limits: Limits::default(),

@@ -55,6 +55,8 @@ pub struct Options {
     /// Nothing in that folder changes: what it has is used, and nothing is kept. A folder that this user may not write to is used like
     /// that anyway.
     pub cache_read_only: bool,
+    /// Another folder behind that one, in which nothing changes: what is not in the first is looked for there. `None`: nowhere else.
+    pub shared_cache: Option<PathBuf>,
     /// Folder that every stage's text is written to.
     pub dump: Option<PathBuf>,
     /// What a compilation, its constants and a call may take; more is an error that names the limit.
@@ -178,6 +180,7 @@ impl Default for Options {
             cache: None,
             cache_bytes: 4 << 30,
             cache_read_only: false,
+            shared_cache: None,
             dump: None,
             limits: Limits::default(),
             guard_pages: GuardPages::Off,
@@ -252,29 +255,52 @@ impl Options {
         Ok(())
     }
 
-    /// The cache that these options name; none where they name none, and where its folder cannot be made.
+    /// The cache that these options name; none where they name none, and where no folder of it can be opened.
     ///
     /// # Errors
     /// Where others may write to it.
     pub(crate) fn cache(&self) -> Result<Option<ObjectCache>, OpenError> {
-        let Some(dir) = &self.cache else { return Ok(None) };
-        match self.open_cache(dir) {
-            Ok(cache) => Ok(Some(cache)),
+        match self.open_cache(Access::ReadWrite) {
+            Ok(cache) => Ok(cache),
             Err(OpenError::Io { .. }) => Ok(None),
             Err(exposed @ OpenError::Exposed { .. }) => Err(exposed),
         }
     }
 
-    /// The cache in that folder.
+    /// As [`Options::cache`], for no more than `most`. A folder that cannot be opened is left out where there is another one.
     ///
     /// # Errors
-    /// As [`ObjectCache::open`].
-    pub(crate) fn open_cache(&self, dir: &Path) -> Result<ObjectCache, OpenError> {
-        let access = if self.cache_read_only { Access::Read } else { Access::ReadWrite };
-        ObjectCache::open(dir.to_owned(), self.cache_bytes, access)
+    /// Where others may write to a folder, and where none can be opened.
+    pub(crate) fn open_cache(&self, most: Access) -> Result<Option<ObjectCache>, OpenError> {
+        let (mut found, mut missing) = (None::<ObjectCache>, None);
+        for (folder, access) in self.cache_folders() {
+            let access = if most == Access::Read { most } else { access };
+            match ObjectCache::open(folder.to_owned(), self.cache_bytes, access) {
+                Ok(cache) => {
+                    found = Some(match found {
+                        Some(first) => first.in_front_of(cache),
+                        None => cache,
+                    });
+                }
+                Err(error @ OpenError::Io { .. }) => missing = missing.or(Some(error)),
+                Err(exposed @ OpenError::Exposed { .. }) => return Err(exposed),
+            }
+        }
+        match (found, missing) {
+            (None, Some(error)) => Err(error),
+            (found, _) => Ok(found),
+        }
     }
 
-    /// What is in the cache that these options name; none where there is none.
+    /// The folders of the cache that these options name, the first one in front, and what may be done with each.
+    pub(crate) fn cache_folders(&self) -> impl Iterator<Item = (&Path, Access)> {
+        let access = if self.cache_read_only { Access::Read } else { Access::ReadWrite };
+        let own = self.cache.as_deref();
+        let shared = own.and(self.shared_cache.as_deref());
+        own.map(|folder| (folder, access)).into_iter().chain(shared.map(|folder| (folder, Access::Read)))
+    }
+
+    /// What is in the first folder of the cache that these options name; none where there is none.
     ///
     /// # Errors
     /// Where others may write to it.
@@ -283,8 +309,8 @@ impl Options {
     }
 
     /// The defaults, as changed by the environment: `LITZ_NUM_THREADS` (else `OMP_NUM_THREADS`), `LITZ_CACHE_DIR`
-    /// (else the user's cache folder; empty: none), `LITZ_DUMP`, `LITZ_CACHE_READ_ONLY`, `LITZ_CHECK_NAN` and
-    /// `LITZ_PERF` (anything but 0).
+    /// (else the user's cache folder; empty: none), `LITZ_SHARED_CACHE_DIR`, `LITZ_DUMP`, `LITZ_CACHE_READ_ONLY`,
+    /// `LITZ_CHECK_NAN` and `LITZ_PERF` (anything but 0).
     pub fn from_env() -> Options {
         let var = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());
         let number = |name: &str| var(name).and_then(|v| v.parse().ok()).filter(|&n: &usize| n > 0);
@@ -302,6 +328,7 @@ impl Options {
         };
         let is_set = |name: &str| var(name).is_some_and(|value| value != "0");
         options.cache_read_only = is_set("LITZ_CACHE_READ_ONLY");
+        options.shared_cache = var("LITZ_SHARED_CACHE_DIR").map(PathBuf::from);
         options.check_nan = is_set("LITZ_CHECK_NAN");
         options.perf = is_set("LITZ_PERF");
         options.dump = var("LITZ_DUMP").map(PathBuf::from);

@@ -278,6 +278,38 @@ fn what_one_user_exports_another_imports() {
     fs::set_permissions(second, fs::Permissions::from_mode(0o700)).expect("this one may");
 }
 
+#[test]
+fn what_a_shared_folder_has_is_used_and_the_rest_is_kept_in_ones_own() {
+    let Machines { first: shared, second: own, file, .. } = &machines();
+    let (expected, _) = run(&digits(), &options(shared));
+    fs::set_permissions(shared, fs::Permissions::from_mode(0o555)).expect("it is ours");
+    let count = |folder: &Path| fs::read_dir(folder).expect("readable").count();
+    let there = count(shared);
+    let of = |own: &Path| Options { shared_cache: Some(shared.clone()), ..options(own) };
+    assert_eq!(run(&digits(), &of(own)), (expected.clone(), true));
+    assert_eq!(why(&digits(), &of(own))[..2], [Answer::Hit, Answer::Hit]);
+    assert_eq!(count(own), 0);
+
+    // What the shared folder has not is compiled once.
+    let other = Options { target: "cpu(isa=sse2, threads=1)".parse().ok(), threads: 1, ..of(own) };
+    for is_cached in [false, true] {
+        assert_eq!(run(&digits(), &other).1, is_cached);
+    }
+    assert_eq!((files(own, "mem").len(), count(shared)), (1, there));
+    let infos = cache::info(&of(own)).expect("readable");
+    assert_eq!(infos.iter().map(|info| info.is_read_only).collect::<Vec<_>>(), [false, true]);
+    let models = [Model::open(digits()).expect("it is a model")];
+    let moved = cache::export(&of(own), &models, file).expect("exports");
+    assert_eq!((moved.programs, moved.weights), (2, 2));
+
+    // Where one's own folder cannot be made the other one is there, and where that is somebody's to write it is refused.
+    assert_eq!(run(&digits(), &of("/proc/nowhere".as_ref())), (expected, true));
+    fs::set_permissions(shared, fs::Permissions::from_mode(0o777)).expect("it is ours");
+    let refused = models[0].compile(&of(own)).err().expect("others may write there");
+    assert!(refused.to_string().contains("can be written by others (mode 777)"), "{refused}");
+    fs::set_permissions(shared, fs::Permissions::from_mode(0o700)).expect("it is ours");
+}
+
 fn graph() -> litz_ir::graph::Graph {
     let text = "graph @double on cpu {\n  %x: f32[4] = input\n  %y: f32[4] = aten.add.Tensor(%x, %x, 1)\n  return %y\n}\n";
     match litz::Text::parse(text).expect("a text") {

@@ -37,6 +37,8 @@ class Options:
     cache: str | os.PathLike | None = "default"
     # Whether nothing in that folder changes: what it has is used, and nothing is kept; none: as `LITZ_CACHE_READ_ONLY` says.
     cache_read_only: bool | None = None
+    # Another such folder, in which nothing changes: what is not in the first is looked for there. "default" is that of the command line.
+    shared_cache: str | os.PathLike | None = "default"
     # Run on the interpreter that defines what is right.
     reference: bool = False
     # Verify after every pass.
@@ -66,6 +68,8 @@ class Options:
             options["cache"] = self.cache
         if self.cache_read_only is not None:
             options["cache_read_only"] = self.cache_read_only
+        if self.shared_cache != "default":
+            options["shared_cache"] = self.shared_cache
         return options | self.settings
 
 
@@ -94,6 +98,7 @@ VALUES = {
     "dump": _FOLDER,
     "cache": _FOLDER,
     "cache_read_only": _TRUTH_OR_NONE,
+    "shared_cache": _FOLDER,
     "reference": _TRUTH,
     "verify": _TRUTH,
     "check_nan": _TRUTH_OR_NONE,

@@ -324,6 +324,19 @@ def test_a_cache_that_is_read_only_is_used_and_stays_as_it_is(tmp_path):
     assert litz.stats()["cache_hits"] > hits
 
 
+def test_what_is_not_in_a_cache_is_found_in_a_shared_one(tmp_path):
+    def f(x):
+        return (x * 7 - 2).tanh()
+
+    x, (own, shared) = randn(9), (tmp_path / "own", tmp_path / "shared")
+    same(litz_compiled(f, options={"cache": shared})(x), f(x))
+    torch._dynamo.reset()
+    there, hits = sorted(shared.iterdir()), litz.stats()["cache_hits"]
+    same(litz_compiled(f, options={"cache": own, "shared_cache": shared})(x), f(x))
+    assert litz.stats()["cache_hits"] == hits + 1
+    assert sorted(shared.iterdir()) == there and not any(own.iterdir())
+
+
 def test_frozen_parameters_are_constants():
     model = nn.Linear(4, 3).eval()
     x = randn(2, 4)

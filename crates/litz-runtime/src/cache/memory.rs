@@ -74,7 +74,8 @@ impl ObjectCache {
     /// The memory of `len` bytes kept under one of the keys, to read only; `None`: not there, cut off, or of an earlier boot.
     pub(crate) fn map(&self, keys: &MemoryKeys, len: usize) -> Option<FileMemory> {
         let own = keys.own.as_ref().and_then(|record| self.map_as(record.key(), len, boot()?));
-        own.or_else(|| self.map_as(keys.imported.as_ref()?.key(), len, IMPORTED))
+        let here = own.or_else(|| self.map_as(keys.imported.as_ref()?.key(), len, IMPORTED));
+        here.or_else(|| self.behind.as_ref()?.map(keys, len))
     }
 
     fn map_as(&self, key: &CacheKey, len: usize, boot: [u8; BOOT_LEN]) -> Option<FileMemory> {

@@ -92,7 +92,7 @@ impl ObjectCache {
     /// The records that are there, of entries and of those that are gone, in the order of their keys. Damaged ones are none.
     ///
     /// # Errors
-    /// Where the folder cannot be read.
+    /// Where a folder cannot be read.
     pub fn records(&self) -> io::Result<Vec<Record>> {
         let read = |path: &Path| {
             let record = Record::of_text(fs::read_to_string(path).ok()?);
@@ -100,7 +100,11 @@ impl ObjectCache {
         };
         let mut records: Vec<Record> =
             self.record_files()?.iter().filter_map(|(_, path)| read(path)).collect();
+        if let Some(behind) = &self.behind {
+            records.extend(behind.records()?);
+        }
         records.sort_by_key(|record| record.key.0);
+        records.dedup();
         Ok(records)
     }
 

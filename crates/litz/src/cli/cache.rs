@@ -114,10 +114,15 @@ fn info(args: &Info) -> Result<(), Failure> {
         let (compiler, rows) = cache::file_info(path)?;
         return output::print(format_args!("{}, of litz {compiler}\n\n{}", path.display(), table(&rows)));
     }
-    let info = cache::info(&litz::Options::from_env())?;
+    let all = cache::info(&litz::Options::from_env())?;
+    let texts: Vec<String> = all.iter().map(text).collect();
+    output::print(texts.join("\n"))
+}
+
+fn text(info: &cache::Info) -> String {
     let access = if info.is_read_only { ", read only" } else { "" };
     let (folder, limit) = (info.folder.display(), bytes(info.limit as f64));
-    output::print(format_args!("{folder}{access}, at most {limit}\n\n{}", table(&info.rows)))
+    format!("{folder}{access}, at most {limit}\n\n{}", table(&info.rows))
 }
 
 fn table(rows: &[Row]) -> Table {
