@@ -230,5 +230,6 @@ fn _litz(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("RunError", py.get_type::<RunError>())?;
     module.add("CheckError", py.get_type::<CheckError>())?;
     module.add("InternalError", py.get_type::<InternalError>())?;
+    module.add("COMPILER", litz::cache::COMPILER)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

@@ -6,7 +6,8 @@
 
 use crate::backends::backend;
 use crate::error::Error;
-use crate::kept::{self, COMPILER, kind, part};
+pub use crate::kept::COMPILER;
+use crate::kept::{self, kind, part};
 use crate::model::Model;
 use crate::options::Options;
 use crate::tuned::{self, Tuned, in_table};

@@ -14,7 +14,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 /// Tells this compiler from those that may make something else of the same model.
-pub(crate) const COMPILER: &str = concat!(env!("CARGO_PKG_VERSION"), " (sources ", env!("LITZ_SOURCES"), ")");
+pub const COMPILER: &str = concat!(env!("CARGO_PKG_VERSION"), " (sources ", env!("LITZ_SOURCES"), ")");
 
 /// The kinds of entries, which are the first part of their records.
 pub(crate) mod kind {

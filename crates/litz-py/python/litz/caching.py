@@ -7,6 +7,7 @@ import functools
 import hashlib
 import pathlib
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import NamedTuple
 
 import torch
@@ -24,8 +25,14 @@ _OWN = ("aten", "prims", "prim", "higher_order")
 _SETTINGS = {"bundled_autograd_cache": True, "force_non_lazy_backward_lowering": True}
 
 
+# Options that say where things are and what happens around a compilation. What is made is the same, and each process has its own.
+_AROUND = ("cache", "cache_read_only", "shared_cache", "dump", "keep_failures", "keep_calls")
+
 # The frozen parameters of the graph that is compiled or taken up, by position among Dynamo's inputs.
 _PARAMETERS = contextvars.ContextVar("parameters", default={})
+
+# The options of whoever compiles it or takes it up.
+_OPTIONS = contextvars.ContextVar("options")
 
 
 class Frozen(NamedTuple):
@@ -44,6 +51,11 @@ def with_frozen(constants: dict) -> dict:
     """What `without_frozen` was given, in the process that takes the graph up."""
     parameters = _PARAMETERS.get()
     return {name: parameters[value.position] if isinstance(value, Frozen) else value for name, value in constants.items()}
+
+
+def options_here() -> Options:
+    """The options that this process has for a graph that another one has left."""
+    return _OPTIONS.get()
 
 
 def can_keep(module: torch.fx.GraphModule, example_inputs: Sequence, parameters: dict, options: Options) -> bool:
@@ -101,13 +113,21 @@ def kept(compilers: dict, parameters: dict, options: Options):
     frozen parameters.
     """
     torch_config = torch.compiler.config
-    tag = f"{torch_config.cache_key_tag} litz {_build()} {options} {_digest(parameters)}"
-    token = _PARAMETERS.set(parameters)
+    tag = f"{torch_config.cache_key_tag} litz {_build()} {_said(options)} {_digest(parameters)}"
+    tokens = _PARAMETERS.set(parameters), _OPTIONS.set(options)
     try:
         with torch._functorch.config.patch(_SETTINGS), torch_config.patch(cache_key_tag=tag):
             yield {name: SerializableAOTDispatchCompiler(OutputCode, compiler) for name, compiler in compilers.items()}
     finally:
-        _PARAMETERS.reset(token)
+        _PARAMETERS.reset(tokens[0])
+        _OPTIONS.reset(tokens[1])
+
+
+def _said(options: Options) -> dict:
+    """Those options that what is made depends on, in one order."""
+    ordered = {"settings": sorted(options.settings.items()), "eager": sorted(options.hosted())}
+    chosen = [each.name for each in fields(options) if each.name not in _AROUND]
+    return {name: ordered.get(name, getattr(options, name)) for name in chosen}
 
 
 def _digest(parameters: dict) -> str:
@@ -124,11 +144,9 @@ def _digest(parameters: dict) -> str:
 
 @functools.cache
 def _build() -> str:
-    """What tells this build of Litz from others: they may make something else of the same graph."""
-    digest = hashlib.sha256()
+    """What tells this version of Litz from others, wherever it is installed: they may make something else of the same graph."""
+    digest = hashlib.sha256(_litz.COMPILER.encode())
     for path in sorted(pathlib.Path(__file__).parent.iterdir()):
         if path.suffix == ".py":
             digest.update(path.read_bytes())
-    extension = pathlib.Path(_litz.__file__).stat()
-    digest.update(f"{_litz.__version__} {extension.st_size} {extension.st_mtime_ns}".encode())
     return digest.hexdigest()

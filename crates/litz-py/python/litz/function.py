@@ -17,7 +17,7 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _litz, collectives, counters, host, keeping
-from .caching import with_frozen, without_frozen
+from .caching import options_here, with_frozen, without_frozen
 from .errors import InternalError, UnsupportedError
 from .converting import Converted
 from .folders import folder_of_its_own
@@ -140,7 +140,7 @@ class Function(OutputCode):
             try:
                 with _disable_current_modes():
                     converted = replace(self.converted, constants=without_frozen(self.converted.constants))
-                    state = {"converted": converted, "options": self.options, "module": _Code.of(self._module)}
+                    state = {"converted": converted, "module": _Code.of(self._module)}
                     self._kept = pickle.dumps(state)
             except Exception as error:
                 raise _bypass()(f"a graph that cannot be pickled: {error}") from error
@@ -156,7 +156,7 @@ class Function(OutputCode):
             state = pickle.loads(self._kept)
             converted = state["converted"]
             self.converted = replace(converted, constants=with_frozen(converted.constants))
-            self.options, self.is_wrapped, self._module = state["options"], False, None
+            self.options, self.is_wrapped, self._module = options_here(), False, None
             self._begin(compiled_of(self.converted, self.options))
         counters.TOTALS.seconds += time.perf_counter() - start
 

@@ -268,6 +268,31 @@ torch.testing.assert_close(fast(x), f(x))
         assert run(part(kind, program), tmp_path, kind)[kind].hits == expected, kind
 
 
+def test_entries_travel(tmp_path):
+    """By `torch.compiler.save_cache_artifacts`, to folders of other names and a cache of Litz that has nothing."""
+    program = """
+import pathlib
+
+taken = pathlib.Path(sys.argv[1]) / "artifacts"
+if taken.exists():
+    torch.compiler.load_cache_artifacts(taken.read_bytes())
+options = {"dump": sys.argv[2], "launch_together": 4, "memory_growth": 16}
+options = dict(reversed(options.items())) if taken.exists() else options
+make = lambda: [torch.linspace(-1, 1, 24).view(4, 6).requires_grad_()]
+close(*both(lambda x: x.cumsum(0).sigmoid(), make, options=options))
+if not taken.exists():
+    taken.write_bytes(torch.compiler.save_cache_artifacts()[0])
+"""
+    for name, expected in (("first", 0), ("second", 1)):
+        folder = tmp_path / name
+        folder.mkdir()
+        texts = folder / name
+        found = run(part("travel", program), folder, str(tmp_path), str(texts))["travel"]
+        assert (found.hits, found.saved) == (expected, 1 - expected), name
+        # Each process writes to a folder of its own.
+        assert any(texts.rglob("*.litz"))
+
+
 def test_an_unsupported_backward_graph_is_an_error_of_backward(tmp_path):
     program = """
 class Half(torch.autograd.Function):
