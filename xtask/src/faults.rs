@@ -13,7 +13,8 @@ pub struct Args {
 
 /// Tries the faults; exit status 1 where one is not cut down to a few nodes, or not named.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    run_command(cargo().args(["build", "-p", "litz-testing", "--bin", "faults"]))?;
+    // As tests of the workspace are built, so that what they have built is used.
+    run_command(cargo().args(["build", "--workspace", "--bin", "faults"]))?;
     let mut faults = command(root().join("target/debug/faults"));
     let status = faults.args(["try", "--corpus", "target/corpus"]).args(&args.names).status()?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
