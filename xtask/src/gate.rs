@@ -55,10 +55,11 @@ const fn check(name: &'static str, full: &'static str, short: &'static str) -> C
 }
 
 /// In the order in which they run: what is quick and finds most comes first.
-const CHECKS: [Check; 20] = [
+const CHECKS: [Check; 21] = [
     check("test", "test", "test"),
     check("c-library", "c-library --check", "c-library --check"),
     check("corpus", "corpus", "corpus"),
+    check("cold-start", "cold-start", "cold-start --rounds 5"),
     check("opinfo-f32", "opinfo", "opinfo --shard 0/10"),
     check("opinfo-f64", "opinfo --dtype f64", ""),
     check("opinfo-bf16", "opinfo --dtype bf16", "opinfo --dtype bf16 --shard 1/10"),

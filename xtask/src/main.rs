@@ -9,6 +9,7 @@ mod bench_models;
 mod bits;
 mod bless;
 mod c_library;
+mod cold_start;
 mod command;
 mod corpus;
 mod demo;
@@ -76,6 +77,8 @@ enum Task {
     Fuzz(fuzz::Args),
     /// Time two builds of Litz against each other
     Pair(pair::Args),
+    /// Time first starts from an imported cache, as another user, against warm ones
+    ColdStart(cold_start::Args),
     /// Build the Python package, as `target/wheels/litz-*.whl`
     Wheel,
     /// Build the C library, as `target/c` and without the compiler as `target/c-runtime`
@@ -120,6 +123,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Faults(args) => return faults::run(&args),
         Task::Fuzz(args) => return fuzz::run(&args),
         Task::Pair(args) => return pair::run(&args),
+        Task::ColdStart(args) => return cold_start::run(&args),
         Task::Wheel => drop(wheel::build()?),
         Task::CLibrary(args) => c_library::run(&args)?,
         Task::GpuBundle(args) => gpu_bundle::run(&args)?,
