@@ -55,7 +55,7 @@ const fn check(name: &'static str, full: &'static str, short: &'static str) -> C
 }
 
 /// In the order in which they run: what is quick and finds most comes first.
-const CHECKS: [Check; 21] = [
+const CHECKS: [Check; 22] = [
     check("test", "test", "test"),
     check("c-library", "c-library --check", "c-library --check"),
     check("corpus", "corpus", "corpus"),
@@ -71,6 +71,7 @@ const CHECKS: [Check; 21] = [
     check("hostile", "hostile --torch", "hostile --first 500"),
     check("random", "random --count 20000 --seed {seed}", "random --count 500 --seed {seed}"),
     check("random-torch", "random --count 2000 --seed {seed} --torch", ""),
+    check("aarch64", "aarch64 --instructions", "aarch64 --one-of 8"),
     check("faults", "faults", "faults negative_of_absolute kernel_of_minimum pass_on_cosines panic_at_sign"),
     check("fuzz", "fuzz --seconds 600 --jobs 2", "fuzz --seconds 30 --jobs 2"),
     check("bits", "bits", "bits --folder target/corpus --calls 20"),
