@@ -10,12 +10,12 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 
 use crate::command::{build_litz, cargo, command, output, root, run as run_command};
-use crate::setup;
+use crate::{races, setup};
 
 /// What to do.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Also build and run the examples, in a folder with nothing else among others, and check sizes, memory and time
+    /// Also build and run the examples, in a folder with nothing else among others, and check sizes, memory, races and time
     #[arg(long)]
     check: bool,
 }
@@ -141,6 +141,9 @@ fn cmake_version(version: &Version) -> String {
     )
 }
 
+/// Bytes that a program may have which runs `.litzc` files, of the runtime and nothing else.
+const MOST_OF_RUNTIME: u64 = 2_400_000;
+
 /// What every example prints in the end, and what the one prints that zeroes all weights.
 const ANSWER: &str = "it is a 0";
 const ZEROED: &str = "it is 0";
@@ -193,7 +196,19 @@ fn check() -> anyhow::Result<()> {
     }
     run_command(
         cargo().args(["run", "--release", "-p", "litz-capi", "--example", "overhead", "--"]).arg(&saved),
-    )
+    )?;
+    runtime(&saved)?;
+    races::check(&folder, &updatable)
+}
+
+/// Builds the program in Rust that has the runtime alone, which is no library, and runs a file.
+fn runtime(saved: &Path) -> anyhow::Result<()> {
+    run_command(cargo().args(["build", "--release", "-p", "litz-runtime", "--example", "run_artifact"]))?;
+    let program = root().join("target/release/examples/run_artifact");
+    let bytes = fs::metadata(&program)?.len();
+    println!("{}: {:.2} MB", program.display(), bytes as f64 / 1e6);
+    ensure!(bytes <= MOST_OF_RUNTIME, "{bytes} bytes, expected at most {MOST_OF_RUNTIME}");
+    output(command(&program).arg(saved)).map(drop)
 }
 
 /// A program that finds the library of a build.

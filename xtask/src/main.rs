@@ -22,6 +22,7 @@ mod machine;
 mod opinfo;
 mod pair;
 mod py_test;
+mod races;
 mod random;
 mod replay;
 mod setup;

@@ -17,7 +17,7 @@ use litz_runtime::artifact::Artifact;
 use litz_runtime::tensor::contiguous_strides;
 use litz_runtime::{Tensor, TensorView};
 
-/// Calls between two readings of the clock, and turns of which the fastest counts: what else the machine does makes others slower.
+/// Calls between two readings of the clock, and turns, of which the medians count: what else the machine does falls on both sides.
 const CALLS: u32 = 20;
 const TURNS: usize = 5000;
 /// What a call may take more through C.
@@ -52,19 +52,33 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     // SAFETY: model and input are there, and the results are those of earlier calls.
     let mut by_c = || expect(unsafe { litz_model_run(model, &c_input, 1, &mut handle) });
     let (mut rust, mut c) = (Vec::new(), Vec::new());
-    for _ in 0..TURNS {
-        rust.push(time(&mut by_rust)?);
-        c.push(time(&mut by_c)?);
+    for turn in 0..TURNS {
+        // Neither side is always the one that comes after the other.
+        if turn % 2 == 0 {
+            rust.push(time(&mut by_rust)?);
+            c.push(time(&mut by_c)?);
+        } else {
+            c.push(time(&mut by_c)?);
+            rust.push(time(&mut by_rust)?);
+        }
     }
+    let more = median(c.iter().zip(&rust).map(|(c, rust)| c - rust).collect());
     // SAFETY: nobody uses them any more.
     unsafe {
         litz_outputs_free(handle);
         litz_model_close(model);
     }
-    let fastest = |times: Vec<f64>| times.into_iter().fold(f64::INFINITY, f64::min);
-    let (rust, c) = (fastest(rust), fastest(c));
-    println!("a call: {rust:.0} ns through Rust, {c:.0} ns through C, {:.0} ns more", c - rust);
-    Ok(if c - rust <= MOST_NANOSECONDS { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    println!(
+        "a call: {:.0} ns through Rust, {:.0} ns through C, {more:.0} ns more in a pair",
+        median(rust),
+        median(c)
+    );
+    Ok(if more <= MOST_NANOSECONDS { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
 }
 
 /// Sizes of the only input, 1 where calls decide.
