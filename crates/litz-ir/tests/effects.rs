@@ -1,4 +1,4 @@
-//! Every kind of step: its text, what it does, and a program that is wrong in it.
+//! PR-4: every kind of step: its text, what it does, and a program that is wrong in it.
 
 use litz_ir::program::{Access, Effects, Program, Runs, accesses, accesses_of};
 use litz_ir::{text, verify};

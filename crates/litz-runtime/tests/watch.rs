@@ -1,4 +1,4 @@
-//! ML-1 to ML-3: what is wrong with the memory of a call is found while it runs, with the step and the buffer.
+//! ML-1, ML-3: what is wrong with the memory of a call is found while it runs, with the step and the buffer.
 //!
 //! Programs here are run as they are: the verifier, which refuses most of them, is not asked.
 
@@ -120,6 +120,7 @@ fn elements_that_are_read_are_written() {
     );
 }
 
+/// ML-3: alive when the first half is written, whole with the second.
 #[test]
 fn two_halves_are_one_buffer() {
     let halves = "view lower: f32[4] = y + 0 view upper: f32[4] = y + 16";
@@ -187,6 +188,7 @@ impl Chain {
     }
 }
 
+/// ML-1: places one step early, places of what is used later, and stores that are left out.
 #[test]
 fn perturbed_plans_are_found_in_random_programs() {
     let (mut early, mut met, mut left) = (0, 0, 0);

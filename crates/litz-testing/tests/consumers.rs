@@ -1,4 +1,4 @@
-//! Runs the graphs of `consumers/graphs.txt` with the runtime, from a saved file, as programs of C and through the library for C: the same bits, and
+//! PR-1: runs the graphs of `consumers/graphs.txt` with the runtime, from a saved file, as programs of C and through the library for C: the same bits, and
 //! in C the same steps. `test_consumers.py` does it with the modules of Python.
 
 #![allow(missing_docs, reason = "a test")]
@@ -161,6 +161,7 @@ fn peaks(examples: &[Example]) -> Vec<usize> {
     examples.iter().map(|example| example.compiled.statistics().peak_bytes).collect()
 }
 
+/// ML-5: by the most that calls have taken.
 #[test]
 fn more_sharing_takes_no_more_memory_and_gives_the_same_bits() {
     let modes = [MemoryPool::Combined, MemoryPool::Intermediates, MemoryPool::None];
@@ -184,6 +185,7 @@ fn more_sharing_takes_no_more_memory_and_gives_the_same_bits() {
     println!("bytes of all graphs: {sums:?}; smaller than the next: {counts:?}");
 }
 
+/// ML-5: no mode lends a result memory that a later call takes.
 #[test]
 fn results_stay_as_they_are_when_later_calls_run_and_the_model_is_gone() {
     for mode in [MemoryPool::Combined, MemoryPool::Intermediates, MemoryPool::None] {

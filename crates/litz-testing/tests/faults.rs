@@ -46,6 +46,7 @@ fn found(name: &str, options: &Options) -> (Case, Culprit) {
     (read, culprit.expect("something is at fault"))
 }
 
+/// PV-5: of a kernel.
 #[test]
 fn a_wrong_kernel_of_a_long_graph_is_named_with_its_node() {
     let fault = Fault::named("kernel_of_minimum").expect("it is in the table");
@@ -75,6 +76,7 @@ fn wrong_arctangent(loops: &mut Loops, _: &Cx<'_>) -> usize {
     changed
 }
 
+/// PV-5: of a pass.
 #[test]
 fn the_ninth_pass_of_a_long_graph_is_named_with_the_line_that_it_changes() {
     let mut passes = Passes::default();

@@ -67,6 +67,7 @@ mod tests {
     use super::*;
     use litz_ir::text;
 
+    /// PV-4: what `perf` reads.
     #[test]
     fn kernels_are_named_with_what_they_compute() {
         let program = text::program::parse(

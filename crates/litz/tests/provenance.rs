@@ -59,6 +59,7 @@ fn launches_of_routines_name_their_nodes() {
     assert!(launches[1].kernel.starts_with("sort_"), "{}", launches[1].kernel);
 }
 
+/// PV-1: nodes, names before and after passes, modules and stacks.
 #[test]
 fn maps_have_the_nodes_of_each_kernel() {
     let compiled = compile(&model(THREE), &Options { provenance: Provenance::Full, ..options() });
@@ -121,6 +122,7 @@ fn measured(compiled: &Compiled, model: &Model, options: &Options) -> Vec<(Vec<S
     times.iter().map(of).collect()
 }
 
+/// PV-2: the first time and from the cache.
 #[test]
 fn equal_layers_have_a_launch_each() {
     let cache = tempfile::tempdir().expect("a folder");
@@ -147,6 +149,7 @@ fn equal_layers_have_a_launch_each() {
     }
 }
 
+/// PV-3: machine code is made of kernels, and these are the same.
 #[test]
 fn levels_change_no_code() {
     let model = model(THREE);

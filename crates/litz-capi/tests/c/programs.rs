@@ -1,4 +1,4 @@
-//! Runs programs in C against the library: as they are, and with the compiler's sanitizers.
+//! PR-3: runs programs in C against the library: as they are, and with the compiler's sanitizers.
 
 use std::ffi::OsStr;
 

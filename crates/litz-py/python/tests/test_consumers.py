@@ -1,4 +1,4 @@
-"""Programs as graphs of torch.fx and as listings for NumPy: the same bits as of the runtime, and the same steps."""
+"""PR-1, PR-2, PR-5: programs as graphs of torch.fx and as listings for NumPy: the same bits as of the runtime, and the same steps."""
 
 import ast
 import copy
@@ -58,6 +58,7 @@ GRAPHS = [pytest.param(path, id=f"{kind}-{path.stem}") for kind, path in listed(
 
 @pytest.mark.parametrize("path", GRAPHS)
 def test_numbers_are_equal(path, tmp_path):
+    """PR-1: from the process, a file, a graph and a listing."""
     example = Example(path)
     model = compiled(example)
     model.save(tmp_path / "model.litzc")
@@ -135,6 +136,7 @@ def same_steps(found, expected):
 
 @pytest.mark.parametrize("path", GRAPHS)
 def test_steps_are_equal(path, tmp_path):
+    """PR-1: kinds, reads and writes."""
     model = compiled(Example(path))
     model.save(tmp_path / "model.litzc")
     saved = _litz.load(tmp_path / "model.litzc", Torch, options=OPTIONS)
@@ -159,6 +161,7 @@ def of_program(text, kernels=""):
 
 @pytest.mark.parametrize("name, value", [("i64", 5), ("i32", -3), ("u8", 200), ("bool", True)])
 def test_a_size_that_data_decides_is_an_integer(name, value):
+    """PR-2: `item`, with `where` before it for bool."""
     text = f"program @p on cpu {{\n  sym u0 in [-inf, inf]\n  param x: {name}[1]\n  size u0 = x\n  return int(u0 + 1)\n}}\n"
     graph = of_program(text)
     (item,) = nodes(graph, aten._local_scalar_dense.default)
@@ -196,6 +199,7 @@ def example(name):
 
 
 def test_a_branch_is_one_node():
+    """PR-2: two `get_attr`, one `cond`, `getitem 0`."""
     graph = as_graph(compiled(example("branch")))
     (branch,) = nodes(graph, torch.ops.higher_order.cond)
     arms = branch.args[1:3]
@@ -230,6 +234,7 @@ ACCUMULATING = {
 
 @pytest.mark.parametrize("name", ACCUMULATING)
 def test_operators_that_accumulate_write_in_place(name):
+    """PR-2: the overload that writes."""
     declaration, call, eager, target = ACCUMULATING[name]
     text = f"""graph @g on cpu {{
   op {declaration}
@@ -249,6 +254,7 @@ def test_operators_that_accumulate_write_in_place(name):
 
 
 def test_a_symbol_is_bound_once():
+    """PR-2: however many sizes are made of it."""
     text = """graph @g on cpu {
   sym s0 in [2, 64]
   sym s1 in [1, 64]
@@ -343,6 +349,7 @@ def test_a_graph_can_be_traced_again():
 @pytest.mark.parametrize("freeze", [False, True])
 @pytest.mark.parametrize("sizes", [(), (8,), (9,)], ids=str)
 def test_constants_of_any_size_are_buffers(sizes, freeze):
+    """PR-5: none is a literal, as ADR 0080 says with figures."""
     text = f"""graph @g on cpu {{
   %c: f32[{", ".join(map(str, sizes))}] = const "scale.value"
   %x: f32[3, 9] = input

@@ -186,6 +186,7 @@ fn is_without_code(kernel: &Kernel) -> bool {
     found
 }
 
+/// With guard pages, and, for ML-2, with memory that is watched.
 fn check(
     settings: &Settings,
     realized: &Realized,
