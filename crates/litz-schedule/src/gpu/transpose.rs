@@ -1,5 +1,5 @@
-//! Plans pointwise kernels that read along one axis and store along another: blocks of 32 by 32 points, of which each buffer that is read across
-//! is copied to shared memory along its own rows first.
+//! Plans pointwise kernels that read along one axis and store along another: blocks of 32 by 32 points, of short elements 64 by 64, of which each
+//! buffer that is read across is copied to shared memory along its own rows first.
 //!
 //! ```text
 //! parallel i_block in ceildiv(n, 32), j_block in ceildiv(m, 32) {
