@@ -77,8 +77,7 @@ impl Copier<'_> {
         let is_wide = count > 1 && widths.contains(&read.dtype.size().checked_mul(count as usize)?);
         let is_zero =
             guard.is_empty() || *other == Scalar::zero(read.dtype.compute()) || *other == Scalar::Int(0);
-        let in_memory =
-            [read, written].iter().all(|data| data.space != MemorySpace::Register && data.is_flat());
+        let in_memory = [read, written].iter().all(|data| self.has_addresses(data.space) && data.is_flat());
         let is_run = match inner.kind {
             KernelLoopKind::Unroll => true,
             KernelLoopKind::Vector { .. } => self.of_threads,
@@ -100,6 +99,21 @@ impl Copier<'_> {
         };
         let (from, to) = (run(*from, source, guard)?, run(*to, target, kept)?);
         Some(Stmt::Act(Act::Copy { count, from, along: None, to, is_async: false }))
+    }
+
+    /// Whether memory has addresses, and is not what the compiler of a kernel keeps in registers where it can.
+    fn has_addresses(&self, space: MemorySpace) -> bool {
+        match space {
+            MemorySpace::Register | MemorySpace::Own => false,
+            MemorySpace::Scratch => !self.of_threads,
+            MemorySpace::Number
+            | MemorySpace::Read
+            | MemorySpace::Write
+            | MemorySpace::Update
+            | MemorySpace::Shared
+            | MemorySpace::Global
+            | MemorySpace::Cluster => true,
+        }
     }
 
     /// A relation that holds for all elements of a run or for none, of the last of them, from which it follows for the others.

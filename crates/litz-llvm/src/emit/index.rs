@@ -9,7 +9,7 @@ use litz_sym::{Cmp, Expr, Kind, Known, Rel, Sym};
 
 use super::block::Value;
 use super::ty::{Prim, Ty};
-use super::{Bound, EmitError, Emitter, Lanes};
+use super::{Bound, EmitError, Emitter, Form, Lanes};
 
 /// How an index depends on the lane of the vector loop around it.
 pub(super) enum Access {
@@ -332,6 +332,12 @@ impl Emitter<'_> {
 
     /// As `address`, from `start` instead of the first element.
     pub(super) fn address_from(&mut self, mem: Mem, start: &Value, index: Expr) -> Result<Value, EmitError> {
+        if self.mems[mem].form != Form::Memory {
+            let name = &self.kernel.mems[mem].name;
+            return Err(EmitError::malformed(format!(
+                "`{name}` is held in registers, which have no address"
+            )));
+        }
         let prim = Ty::scalar(self.mems[mem].prim);
         let mut terms =
             index.terms().map(|(factor, term)| self.scalar(term * factor)).collect::<Result<Vec<_>, _>>()?;

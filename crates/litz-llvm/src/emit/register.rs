@@ -102,11 +102,19 @@ impl Scan<'_> {
                     self.body(then);
                     self.body(other);
                 }
+                // It moves several elements between addresses, and counts its indices in as many.
+                Stmt::Act(Act::Copy { count, from, to, .. }) if *count > 1 => {
+                    [from.mem, to.mem].into_iter().for_each(|mem| self.in_memory(mem));
+                }
                 Stmt::Act(_) => {
                     stmt.accesses().for_each(|(mem, index)| self.access(mem, position(index)));
                 }
             }
         }
+    }
+
+    fn in_memory(&mut self, mem: Mem) {
+        self.forms.insert(mem, Form::Memory);
     }
 
     fn inner(&mut self, inner: &Loop) {
