@@ -372,7 +372,7 @@ def repeat(rows, options):
 
 
 def flat(result):
-    return [leaf.view(torch.uint8) if leaf.dim() else leaf.reshape(1).view(torch.uint8) for leaf in (result if isinstance(result, tuple) else (result,))]
+    return [leaf.contiguous().view(torch.uint8) if leaf.dim() else leaf.reshape(1).view(torch.uint8) for leaf in (result if isinstance(result, tuple) else (result,))]
 
 
 def compare_calls(rows, name, call, count=100):
