@@ -524,6 +524,25 @@ impl Arg {
             | Arg::Graph(_) => {}
         }
     }
+    /// Replaces each device in this argument, lists included.
+    pub fn map_devices(&mut self, f: &mut impl FnMut(Device) -> Device) {
+        match self {
+            Arg::Device(device) => *device = f(*device),
+            Arg::List(items) => items.iter_mut().for_each(|a| a.map_devices(f)),
+            Arg::None
+            | Arg::Part(_)
+            | Arg::Value(_)
+            | Arg::Int(_)
+            | Arg::Float(_)
+            | Arg::Bool(_)
+            | Arg::Complex(..)
+            | Arg::Str(_)
+            | Arg::Dtype(_)
+            | Arg::Strided
+            | Arg::MemoryFormat(_)
+            | Arg::Graph(_) => {}
+        }
+    }
     /// Calls `f` on the name of each subgraph in this argument, lists included.
     pub fn each_graph<'a>(&'a self, f: &mut impl FnMut(&'a str)) {
         match self {

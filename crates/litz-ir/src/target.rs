@@ -18,7 +18,6 @@ pub use fragments::Side;
 pub use gpu::{BlockNeeds, Gpu, GpuIsa, Unit};
 
 use crate::Dtype;
-use crate::graph::Device;
 
 /// A machine that programs are compiled for, as far as decisions depend on it: one variant for each kind of machine.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -442,16 +441,6 @@ impl Target {
         match self {
             Target::Cpu(cpu) => cpu.rates,
             Target::Gpu(gpu) => gpu.rates,
-        }
-    }
-
-    /// Whether it can run a graph whose tensors are on that device. What was exported on a CPU runs on a GPU as well, which its tensors
-    /// are moved to; reference devices interpret kernels for any target.
-    pub fn holds(&self, device: Device) -> bool {
-        match (self, device) {
-            (Target::Cpu(_), Device::Cuda(_)) => false,
-            (Target::Cpu(_) | Target::Gpu(_), Device::Cpu | Device::Ref(_))
-            | (Target::Gpu(_), Device::Cuda(_)) => true,
         }
     }
 }

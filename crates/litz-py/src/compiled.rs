@@ -81,6 +81,8 @@ enum Returned {
     Constant(Py<PyAny>),
     /// A tuple of such values.
     Tuple(Vec<Returned>),
+    /// A copy of such a value in the host's memory.
+    Host(Box<Returned>),
     /// A tensor that shares the memory of another, and what the library is told of it: sizes, strides and the offset from there, and where
     /// it has another type that type.
     View { of: Box<Returned>, layout: Vec<Returned> },
@@ -104,7 +106,7 @@ pub struct CompiledModel {
     restrided: Vec<Option<Layout>>,
     /// How many results the program has, new contents of inputs not among them.
     results: usize,
-    /// `empty(sizes, strides, dtype)`, `laid(tensor, sizes, strides)` and `view(tensor, sizes, strides, offset)` of the library whose tensors are returned.
+    /// `empty(sizes, strides, dtype)`, `laid(tensor, sizes, strides)`, `view(tensor, sizes, strides, offset)` and `on_host(tensor)` of the library whose tensors are returned.
     library: Library,
     /// The GPU that runs it, in whose memory arguments and results are; none where that is the host's.
     gpu: Option<u32>,
@@ -118,27 +120,25 @@ pub struct Library {
     empty: Py<PyAny>,
     laid: Py<PyAny>,
     view: Py<PyAny>,
+    on_host: Py<PyAny>,
     dtypes: HashMap<&'static str, Py<PyAny>>,
     /// The type of its tensors, where these may be in a GPU's memory.
     tensor: Option<Py<PyType>>,
 }
 
 impl Library {
-    /// By an object with `empty`, `laid`, `view` and `dtypes`, a dictionary by the names that Litz has for element types.
+    /// By an object with `empty`, `laid`, `view`, `on_host` and `dtypes`, a dictionary by the names that Litz has for element types.
     pub fn of(object: &Bound<'_, PyAny>) -> PyResult<Library> {
         let dtypes = object.getattr("dtypes")?;
-        let mut known = HashMap::new();
-        for dtype in Dtype::ALL {
-            if let Ok(of) = dtypes.get_item(dtype.name()) {
-                known.insert(dtype.name(), of.unbind());
-            }
-        }
+        let known = Dtype::ALL.into_iter().map(Dtype::name);
+        let known = known.filter_map(|name| Some((name, dtypes.get_item(name).ok()?.unbind()))).collect();
         let method = |name: &str| object.getattr(name).map(Bound::unbind);
         let tensor = object.getattr("tensor").ok().and_then(|of| of.cast_into::<PyType>().ok());
         Ok(Library {
             empty: method("empty")?,
             laid: method("laid")?,
             view: method("view")?,
+            on_host: method("on_host")?,
             dtypes: known,
             tensor: tensor.map(Bound::unbind),
         })
@@ -180,7 +180,7 @@ impl Library {
 
 impl CompiledModel {
     /// Compiles a model. `taken` says which of the caller's arguments the program takes; none: all. `returned` says what each returned value is: `("result", k)`, `("argument", k)`, `("constant", x)`,
-    /// `("tuple", (those))` or `("view", that, sizes, strides, offset)`, each of these again such a value, with one more for a view of another type;
+    /// `("tuple", (those))`, `("host", that)` or `("view", that, sizes, strides, offset)`, each of these again such a value, with one more for a view of another type;
     /// none: the program's results in order.
     ///
     /// # Errors
@@ -385,6 +385,7 @@ impl Returned {
             "argument" => Returned::Argument(value.extract()?),
             "constant" => Returned::Constant(value.unbind()),
             "tuple" => Returned::Tuple(Returned::each(value.cast::<PyTuple>()?)?),
+            "host" => Returned::Host(Box::new(Returned::of(value.cast::<PyTuple>()?)?)),
             "view" => Returned::View {
                 of: Box::new(Returned::of(value.cast::<PyTuple>()?)?),
                 layout: Returned::each(&what.get_slice(2, what.len()))?,
@@ -683,6 +684,9 @@ impl CompiledModel {
             Returned::Tuple(those) => {
                 let values = those.iter().map(|what| self.value(py, what, args, results));
                 PyTuple::new(py, values.collect::<PyResult<Vec<_>>>()?)?.into_any()
+            }
+            Returned::Host(of) => {
+                self.library.on_host.bind(py).call1((self.value(py, of, args, results)?,))?
             }
             Returned::View { of, layout } => {
                 let given = [&**of].into_iter().chain(layout);

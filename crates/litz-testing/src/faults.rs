@@ -223,7 +223,7 @@ impl Fault {
             Place::Graph(run) => {
                 let mut all = passes.graph.to_vec();
                 let behind = all.iter().position(|pass| pass.name == "cse").map_or(all.len(), |at| at + 1);
-                all.insert(behind, graph::Pass { name: self.name, run, form: graph::Form::Functional });
+                all.insert(behind, graph::Pass { name: self.name, run, form: graph::Form::Placed });
                 passes.graph = all.leak();
             }
             Place::Loops(run) => {

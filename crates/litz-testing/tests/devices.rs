@@ -8,8 +8,8 @@ use litz::{Options, Runner, Stage, Verify};
 use litz_ir::graph::{Arg, Device, Graph, Type};
 use litz_testing::cases::{self, Case};
 
-const ELSEWHERE: Device = Device::Cuda(1);
-const NEXT: Device = Device::Cuda(2);
+const ELSEWHERE: Device = Device::Ref(1);
+const NEXT: Device = Device::Ref(2);
 
 /// The call on the other device, if nothing in it says where something is to be.
 fn moved(case: &Case, to: Device) -> Option<Case> {

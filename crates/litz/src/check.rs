@@ -74,7 +74,7 @@ pub fn check(model: &Model, targets: &[(Target, Reach)]) -> Result<Vec<Checked>,
     let mut silent = |_: &str| {};
     let mut run = Runner::new(Verify::Passes, None, &mut silent);
     let shared = options(first);
-    model.check_supported(&first)?;
+    model.check_supported()?;
     let loops =
         reproducer::catch(graph, &shared, || pipeline::compile_graph(graph.clone(), &shared, &mut run))?;
     let mut seen = HashSet::new();

@@ -39,7 +39,7 @@ impl Model {
         let options = &*self.scheduled(options)?;
         let graph = &self.imported.graph;
         let backend = backends::backend(options)?;
-        self.check_supported(backend.target())?;
+        self.check_supported()?;
         let texts = reproducer::catch(graph, options, || {
             pipeline::compile(graph.clone(), &*backend, options, to, run)
         })?;

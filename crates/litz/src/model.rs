@@ -5,14 +5,13 @@ use crate::host::HostSchemas;
 use crate::identity::FileIdentity;
 use crate::options::Options;
 use litz_import::{Archive, Imported, Input, InputKind, Weight};
-use litz_ir::graph::{self, Graph, TensorType, Type, ValueData};
-use litz_ir::target::Target;
+use litz_ir::graph::{self, Graph, TensorType, Type};
 use litz_ir::{Diag, Diags, verify};
 use litz_ops::{Table, seed};
 use litz_runtime::Tensor;
 use litz_runtime::weights::Weights;
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, LazyLock};
@@ -139,13 +138,16 @@ impl Model {
     }
 
     /// # Errors
-    /// When the model has tensors on several devices that are no reference devices, or on one that is not the target's, or guards that are not supported.
-    pub(crate) fn check_supported(&self, target: &Target) -> Result<(), Error> {
-        let graph = &self.imported.graph;
-        if let Some((name, device)) = elsewhere(graph, graph.device, target) {
-            let message =
-                format!("expected all tensors on one {}, found `{name}` on {device}", target.kind());
-            let diag = Diag::new("unsupported-device", message).help("export it on the CPU");
+    /// When the model has tensors on several GPUs, or guards that are not supported.
+    pub(crate) fn check_supported(&self) -> Result<(), Error> {
+        let mut gpus = BTreeMap::new();
+        gpus_of(&self.imported.graph, &mut gpus);
+        if let [first, .., (other, name)] = &*gpus.into_iter().collect::<Vec<_>>() {
+            let message = format!(
+                "expected all tensors on one GPU, found `{}` on cuda:{} and `{name}` on cuda:{other}",
+                first.1, first.0
+            );
+            let diag = Diag::new("unsupported-device", message).help("export it on one device");
             return Err(Error::Unsupported(vec![diag]));
         }
         let unknown: Diags = self.imported.unknown_guards.iter().flat_map(|guard| guard.diags()).collect();
@@ -188,23 +190,14 @@ pub fn has_operator(name: &str) -> bool {
     TABLE.op(name).is_some() && !TABLE.needs_seed(name)
 }
 
-/// A tensor of a graph or its subgraphs that is on another device than `device`, but for reference devices, or on one that is not of the
-/// target, and where.
-fn elsewhere<'a>(
-    graph: &'a Graph,
-    device: graph::Device,
-    target: &Target,
-) -> Option<(&'a str, graph::Device)> {
-    let is_kin = |other: graph::Device| {
-        let is_reference = |device| matches!(device, graph::Device::Ref(_));
-        other == device || is_reference(other) || is_reference(device)
-    };
-    let is_elsewhere = |value: &'a ValueData| match &value.ty {
-        Type::Tensor(ty) if !is_kin(ty.device) || !target.holds(ty.device) => Some((&*value.name, ty.device)),
-        Type::Tensor(_) | Type::Int(_) | Type::Float | Type::Bool => None,
-    };
-    let own = graph.values.values().find_map(is_elsewhere);
-    own.or_else(|| graph.subgraphs.iter().find_map(|graph| elsewhere(graph, device, target)))
+/// The GPUs that tensors of a graph or its subgraphs are on, each with such a tensor's name.
+fn gpus_of<'a>(graph: &'a Graph, found: &mut BTreeMap<u32, &'a str>) {
+    for value in graph.values.values() {
+        if let Type::Tensor(TensorType { device: graph::Device::Cuda(gpu), .. }) = &value.ty {
+            found.entry(*gpu).or_insert(&value.name);
+        }
+    }
+    graph.subgraphs.iter().for_each(|graph| gpus_of(graph, found));
 }
 
 impl Weights for Model {

@@ -262,7 +262,7 @@ mod tests {
     fn outcome(run: fn(&mut Graph, &GraphSettings) -> Result<usize, Diags>) -> Result<Graph, Error> {
         let graph = litz_ir::text::graph::parse(GRAPH).expect("parses");
         let last = PASSES.iter().map(|pass| Pass { ..*pass });
-        let passes: Vec<Pass> = last.chain([Pass { name: "broken", run, form: Form::Functional }]).collect();
+        let passes: Vec<Pass> = last.chain([Pass { name: "broken", run, form: Form::Placed }]).collect();
         let options = Options { verify: Verify::Passes, ..Options::default() };
         let mut quiet = |_: &str| {};
         graph_passes(graph, &passes, &options, &mut Runner::new(options.verify, None, &mut quiet))

@@ -97,7 +97,7 @@ const EDITS: &[(&str, &str, &str, &str, &str, &str)] = &[
         r#""fc1.bias": {"path_name": "weight_1", "is_param": true, "use_pickle": false, "tensor_meta": {"dtype": 5"#, "bad-weight", "fc1.bias"),
     // Devices.
     ("mlp", MODEL, r#""x": {"dtype": 7, "sizes": [{"as_int": 3}, {"as_int": 8}], "requires_grad": false, "device": {"type": "cpu", "index": null}"#,
-        r#""x": {"dtype": 7, "sizes": [{"as_int": 3}, {"as_int": 8}], "requires_grad": false, "device": {"type": "cuda", "index": 1}"#, "unsupported-device", "`x` on cuda:1"),
+        r#""x": {"dtype": 7, "sizes": [{"as_int": 3}, {"as_int": 8}], "requires_grad": false, "device": {"type": "cuda", "index": 1}"#, "device", "cuda:1 and cpu"),
     ("mlp", MODEL, r#""device": {"type": "cpu", "index": null}"#, r#""device": {"type": "xpu", "index": null}"#, "unsupported-type", "device xpu"),
     // Sizes.
     ("mlp", MODEL, r#""gelu": {"dtype": 7, "sizes": [{"as_int": 3}"#, r#""gelu": {"dtype": 7, "sizes": [{"as_int": -3}"#, "bad-program", "gelu"),

@@ -76,3 +76,20 @@ fn machine_code_gives_what_the_reference_device_gives_where_there_is_a_gpu() {
         assert_eq!(floats(found), floats(expected));
     }
 }
+
+#[test]
+fn tensors_on_two_gpus_are_refused() {
+    let text = "graph @g on cuda:0 {
+        %x: f32[3] = input
+        %y: f32[3] on cuda:1 = input
+        %s: f32[3] = aten.add.Scalar(%x, 1, 1)
+        %t: f32[3] on cuda:1 = aten.add.Scalar(%y, 1, 1)
+        return %s, %t
+    }";
+    let graph = litz_ir::text::graph::parse(text).unwrap_or_else(|diags| panic!("{}", diags[0]));
+    let model = Model::from_graph(graph, HashMap::new()).expect("it is a graph");
+    let reference = Options { reference: true, ..options() };
+    let error = model.compile(&reference).map(|_| ()).expect_err("no target has two");
+    assert!(matches!(error, Error::Unsupported(_)), "{error}");
+    assert!(error.to_string().contains("found `x` on cuda:0 and `y` on cuda:1"), "{error}");
+}

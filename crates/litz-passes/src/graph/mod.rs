@@ -7,6 +7,7 @@ pub mod decompose;
 pub mod fold_batch_norm;
 pub mod functionalize;
 pub mod noop;
+pub mod place;
 pub mod types;
 pub mod verify;
 
@@ -42,18 +43,19 @@ pub struct Pass {
 /// Every rewrite, in the order they run.
 pub const PASSES: &[Pass] = &[
     Pass { name: "types", run: |graph, _| types::run(graph), form: Form::Typed },
-    functional("functionalize", |graph, _| functionalize::run(graph)),
-    functional("fold_batch_norm", fold_batch_norm::run),
-    functional("decompose", |graph, _| decompose::run(graph)),
-    functional("noop", |graph, _| noop::run(graph)),
-    functional("cse", |graph, _| cse::run(graph)),
-    functional("dce", |graph, _| dce::run(graph)),
-    functional("channels_last", |graph, _| channels_last::run(graph)),
+    Pass { name: "functionalize", run: |graph, _| functionalize::run(graph), form: Form::Functional },
+    placed("place", |graph, _| place::run(graph)),
+    placed("fold_batch_norm", fold_batch_norm::run),
+    placed("decompose", |graph, _| decompose::run(graph)),
+    placed("noop", |graph, _| noop::run(graph)),
+    placed("cse", |graph, _| cse::run(graph)),
+    placed("dce", |graph, _| dce::run(graph)),
+    placed("channels_last", |graph, _| channels_last::run(graph)),
 ];
 
-/// A rewrite that gives a functional graph.
-const fn functional(name: &'static str, run: fn(&mut Graph, &GraphSettings) -> Result<usize, Diags>) -> Pass {
-    Pass { name, run, form: Form::Functional }
+/// A rewrite of a functional graph whose tensors are where kernels run.
+const fn placed(name: &'static str, run: fn(&mut Graph, &GraphSettings) -> Result<usize, Diags>) -> Pass {
+    Pass { name, run, form: Form::Placed }
 }
 
 /// Replaces values in node arguments, update contents and outputs. `with` has no chains.

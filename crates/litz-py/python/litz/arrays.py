@@ -48,6 +48,11 @@ class NumPy:
         return copy if are_distinct(sizes, strides) or are_alike(copy, array) else array
 
     @staticmethod
+    def on_host(array):
+        """The array, which is there."""
+        return array
+
+    @staticmethod
     def view(array, sizes, strides, offset):
         """A view of an array's memory."""
         size = array.itemsize

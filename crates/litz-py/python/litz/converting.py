@@ -362,8 +362,8 @@ class _Converter(Writer):
         if not isinstance(target, torch._ops.OpOverload):
             raise NotConverted(f"the operator {getattr(target, '__name__', target)}")
         for operand in node.all_input_nodes if target._schema.is_mutable else []:
-            if isinstance(val(operand), torch.Tensor) and writes_to(node, operand):
-                self._refuse_elsewhere(operand)
+            if isinstance(val(operand), torch.Tensor) and writes_to(node, operand) and self._is_elsewhere(operand):
+                raise NotConverted(f"new contents of a tensor on {val(operand).device}")
         if target is aten.copy_.default and node in self._last_writes():
             return
         if collectives.is_wait(target):
@@ -576,17 +576,25 @@ class _Converter(Writer):
             elif value in (self.updates or {}):
                 returned.append(("argument", positions[self.updates[value][0]]))
             elif isinstance(val(value), torch.Tensor):
-                self._refuse_elsewhere(value)
-                returned.append(self._tensor(value, positions, tensor, numbers, number))
+                what = self._tensor(value, positions, tensor, numbers, number)
+                returned.append(self._on_host(value, what) if self._is_elsewhere(value) else what)
             else:
                 returned.append(result(value))
         self.lines.append("return " + ", ".join(results))
         return returned
 
-    def _refuse_elsewhere(self, node):
-        """Raises where a tensor that the graph makes, or new contents of an argument, would not be where the others are."""
-        if val(node).device != self.root().device:
-            raise NotConverted(f"a result on {val(node).device}")
+    def _is_elsewhere(self, node) -> bool:
+        """Whether a tensor is not to be where the graph runs."""
+        return val(node).device != self.root().device
+
+    @staticmethod
+    def _on_host(node, what) -> tuple:
+        """A returned tensor of the host. What is a view of an argument there is such already; two results that share memory would not after a copy."""
+        if what[0] == "view" and what[1][0] == "argument":
+            return what
+        if what[0] == "view" and what[4] != ("constant", None):
+            raise NotConverted(f"a view of a result on {val(node).device}")
+        return ("host", what)
 
     def _has_gaps(self, value) -> bool:
         """Whether a tensor whose sizes or strides are symbols is not known to fill its memory."""

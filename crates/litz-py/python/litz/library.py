@@ -27,6 +27,13 @@ class Torch:
         return copy if are_distinct(sizes, strides) or are_alike(copy, tensor) else tensor
 
     @staticmethod
+    def on_host(tensor):
+        """A copy in the host's memory, which lies as the tensor does where no elements share memory."""
+        if not are_distinct(tensor.shape, tensor.stride()):
+            return tensor.cpu()
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu").copy_(tensor)
+
+    @staticmethod
     def view(tensor, sizes, strides, offset, dtype=None):
         """A tensor that shares the memory of another, `offset` elements behind its first; with a `dtype` one of that type, `offset` bytes behind.
         Without an offset the other one, which nobody has seen yet, is given memory with these strides, but where elements that differ would share it.

@@ -146,14 +146,17 @@ class Writer:
         """The text of a tensor's type, but for its strides."""
         if value.layout != torch.strided or value.is_quantized or value.is_mkldnn:
             raise NotConverted(f"a tensor of layout {value.layout}")
-        # Single numbers of the host are brought to where the others are.
-        is_number = value.device.type == "cpu" and value.dim() == 0
-        if value.device != self.root().device and not is_number:
+        if not self.is_here(value.device):
             raise NotConverted(f"a tensor on {value.device}")
         dtype = DTYPES.get(value.dtype)
         if dtype is None:
             raise NotConverted(f"elements of type {value.dtype}")
         return f"{dtype}[{', '.join(self.expr(size) for size in value.shape)}]"
+
+    def is_here(self, device) -> bool:
+        """Whether what is on a device is where the graph runs. Tensors of the host are brought there, and are computed there."""
+        own = self.root().device
+        return device.type == "cpu" or device.type == own.type and device.index in (None, own.index)
 
     # Calls.
 
@@ -232,8 +235,7 @@ class Writer:
                 raise NotConverted(f"elements of type {value}")
             return DTYPES[value]
         if isinstance(value, torch.device):
-            device = self.root().device
-            if value.type != device.type or value.index not in (None, device.index):
+            if not self.is_here(value):
                 raise NotConverted(f"the device {value}")
             # Texts speak of the one device that there is.
             return "cpu"

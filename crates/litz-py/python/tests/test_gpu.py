@@ -84,30 +84,50 @@ def test_graphs_with_tensors_on_two_gpus_are_refused():
 
 
 def of_both(function, shape):
-    """The text of a function of a tensor on a GPU and one of the host."""
+    """What becomes of a function of a tensor on a GPU and one of the host."""
     with FakeTensorMode():
         on_gpu, on_host = torch.empty(3, device="cuda:0"), torch.empty(shape)
         graph = make_fx(function, tracing_mode="fake")(on_gpu, on_host)
-    return converting.convert(graph).text
+    return converting.convert(graph)
 
 
 def test_numbers_of_the_host_are_brought_to_the_gpu():
-    assert "%y_1: f32[]{} = input" in of_both(lambda x, y: (x * y,), ()).replace("f32[] =", "f32[]{} =")
+    assert "%y_1: f32[]{} = input" in of_both(lambda x, y: (x * y,), ()).text.replace("f32[] =", "f32[]{} =")
 
 
-def test_other_tensors_of_the_host_are_refused():
-    with pytest.raises(NotConverted, match="a tensor on cpu"):
-        of_both(lambda x, y: (x + y[0],), (3,))
+def test_tensors_of_the_host_are_computed_on_the_gpu():
+    converted = of_both(lambda x, y: (x[y.long().to("cuda:0")] + (y + 1).cuda(),), (3,))
+    assert "%y_1: f32[3]" in converted.text and "cuda" not in converted.text
+    assert converted.gpu == 0 and converted.returned == [("result", 0)]
 
 
-def test_results_on_the_host_are_refused():
-    with pytest.raises(NotConverted, match="a result on cpu"):
-        of_both(lambda x, y: (x + 1, y + 1), ())
+def test_results_on_the_host_are_copied_there():
+    converted = of_both(lambda x, y: (x + 1, y + 1, (x * 2).cpu(), y, y[1:]), (3,))
+    *computed, given, part = converted.returned
+    assert computed == [("result", 0), ("host", ("result", 1)), ("host", ("result", 2))]
+    assert given == ("argument", 1) and part[:2] == ("view", ("argument", 1))
 
 
-def test_new_contents_of_numbers_of_the_host_are_refused():
-    with pytest.raises(NotConverted, match="a result on cpu"):
-        of_both(lambda x, y: (x + y.copy_(y + 1),), ())
+def test_views_of_results_on_the_host_are_refused():
+    def apart(x, y):
+        made = y + 1
+        return x + 1, made, made[1:]
+
+    with pytest.raises(NotConverted, match="a view of a result on cpu"):
+        of_both(apart, (3,))
+
+
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_new_contents_of_tensors_of_the_host_are_refused(shape):
+    with pytest.raises(NotConverted, match="new contents of a tensor on cpu"):
+        of_both(lambda x, y: (x + 1, y.copy_(y + 1)), shape)
+
+
+def test_tensors_on_two_gpus_are_refused():
+    with FakeTensorMode():
+        graph = make_fx(lambda x, y: (x + 1, y + 1), tracing_mode="fake")(torch.empty(3, device="cuda:0"), torch.empty(3, device="cuda:1"))
+    with pytest.raises(NotConverted, match="a graph runs on one GPU"):
+        converting.convert(graph)
 
 
 def test_names_of_single_results_are_left_out_of_declarations():
