@@ -109,6 +109,13 @@ impl Processor {
         has_feature(&self.features, feature)
     }
 
+    /// Whether a kernel's blocks may start while the kernel before it still runs: GPUs of capability 9.0 and later.
+    pub fn starts_kernels_early(&self) -> bool {
+        let capability =
+            self.cpu.strip_prefix("sm_").map(|number| number.trim_end_matches('a').parse::<u32>());
+        capability.is_some_and(|number| number.is_ok_and(|number| number >= 90))
+    }
+
     fn fixed(triple: &str, cpu: &str, features: String, isa: Isa) -> Processor {
         let vector_bits = isa.vector_bits();
         Processor { triple: triple.into(), cpu: cpu.into(), features, vector_bits, isa }

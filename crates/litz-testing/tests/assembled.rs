@@ -74,17 +74,25 @@ fn kernels(file: &TestFile, backend: &dyn Backend, options: &Options) -> Result<
     Ok(realized.ok_or("nothing was realized")?.kernels)
 }
 
-/// Assembles the kernels of a file; the bytes that spill, with the kernels and their registers in words.
-fn spilled(name: &str, assembler: &Assembler, (target, arch): (&str, &str)) -> Result<(u64, String), String> {
+/// The names of a file's kernels, each with its PTX.
+fn listings(name: &str, target: &str) -> Result<Vec<(String, String)>, String> {
     let file = TestFile::read(&repository().join("filetests/run").join(format!("{name}.litz")))?;
     let options = Options { cache: None, ..Options::for_target(target.parse().expect("a target")) };
     let backend = litz::backend(&options).map_err(|error| error.to_string())?;
-    let (mut spilled, mut words) = (0, String::new());
     let kernels = kernels(&file, &*backend, &options)?;
     assert!(!kernels.is_empty(), "{name} has no kernels");
-    for kernel in &kernels {
+    let listing = |kernel: &Kernel| {
         let text = backend.emit(std::slice::from_ref(kernel)).map_err(|error| error.to_string())?;
         let ptx = backend.listing(&text).map_err(|error| error.to_string())?.expect("PTX is text");
+        Ok((kernel.name.clone(), ptx))
+    };
+    kernels.iter().map(listing).collect()
+}
+
+/// Assembles the kernels of a file; the bytes that spill, with the kernels and their registers in words.
+fn spilled(name: &str, assembler: &Assembler, (target, arch): (&str, &str)) -> Result<(u64, String), String> {
+    let (mut spilled, mut words) = (0, String::new());
+    for (kernel, ptx) in listings(name, target)? {
         let assembled = assembler.assemble(&ptx, arch)?;
         // (ptxas, warnings C7510 and C7512.)
         if assembled.log.contains("serialized") {
@@ -93,9 +101,55 @@ fn spilled(name: &str, assembler: &Assembler, (target, arch): (&str, &str)) -> R
         let registers = assembled.registers().ok_or_else(|| format!("no registers in: {}", assembled.log))?;
         let bytes = assembled.spilled_bytes();
         spilled += bytes;
-        words += &format!(" @{} has {registers} registers and spills {bytes} bytes", kernel.name);
+        words += &format!(" @{kernel} has {registers} registers and spills {bytes} bytes");
     }
     Ok((spilled, words))
+}
+
+/// The first line of a kernel's PTX that reads or writes memory that other kernels see, and that of its waiting for them.
+fn first_uses(ptx: &str) -> (Option<usize>, Option<usize>) {
+    let body = || ptx.lines().enumerate().skip_while(|(_, line)| !line.contains(".entry"));
+    // Behind a predicate, if there is one.
+    let instruction =
+        |line: &str| line.split_whitespace().find(|word| !word.starts_with('@')).unwrap_or("").to_owned();
+    let is_use = |line: &str| {
+        let word = instruction(line);
+        let touches = ["ld.", "st.", "red.", "atom.", "cp.async", "prefetch"]
+            .iter()
+            .any(|start| word.starts_with(start));
+        let is_own = ["ld.param", ".shared.b", ".shared.v", ".local", "cp.async.commit", "cp.async.wait"];
+        touches && (word.contains("global") || !is_own.iter().any(|own| word.contains(own)))
+    };
+    let first = |test: &dyn Fn(&str) -> bool| body().find(|(_, line)| test(line)).map(|(at, _)| at);
+    (first(&is_use), first(&|line| line.contains("griddepcontrol.wait")))
+}
+
+#[test]
+fn kernels_that_start_early_wait_before_they_touch_memory() {
+    let (mut failures, mut early) = (Vec::new(), 0);
+    for (target, arch) in TARGETS {
+        for name in FILES {
+            for (kernel, ptx) in listings(name, target).unwrap_or_else(|why| panic!("{name}: {why}")) {
+                let (used, waited) = first_uses(&ptx);
+                let is_right = match (arch == "sm_90a", waited) {
+                    // What is only read may not be kept where stores of the kernel in front are not seen.
+                    (true, Some(waited)) => {
+                        used.is_none_or(|used| waited < used) && !ptx.contains("ld.global.nc")
+                    }
+                    (_, None) => used.is_some(),
+                    (false, Some(_)) => false,
+                };
+                early += usize::from(waited.is_some());
+                if !is_right {
+                    failures.push(format!(
+                        "{name}, {arch}, @{kernel}: waits in line {waited:?}, uses memory in {used:?}"
+                    ));
+                }
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert!(early > 20, "{early} kernels start early");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Says what a kernel of a GPU needs to be launched: threads, blocks, shared memory, and memory of its own.
 
-use super::{Act, Blocks, BoxMap, Kernel, KernelLoopKind, Mem, MemorySpace, Ring, Stmt, Sync, visit};
+use super::{Act, Blocks, BoxMap, Kernel, KernelLoopKind, Mem, MemorySpace, Op, Ring, Stmt, Sync, visit};
 use crate::Diag;
 use crate::ids::Id;
 use crate::target::{Gpu, Level};
@@ -22,6 +22,9 @@ pub struct Shape {
     pub global_bytes: Expr,
     /// Whether the blocks of a grid point count those that have come somewhere, in a word for each point that is zero between launches.
     pub counts_blocks: bool,
+    /// Whether its blocks may start before the kernel in front of it has ended, on GPUs that can do so. What such a kernel reads others may be storing
+    /// when it starts, so that no load of it may be taken ahead of barriers and stores as one of a constant may. One that has loads behind such starts late.
+    pub starts_early: bool,
     /// What boxes are cut out of: descriptions that code is launched with.
     pub boxes: Vec<BoxMap>,
     /// Where each memory begins in what it is a part of: of those of the kernel that are shared or global.
@@ -99,6 +102,7 @@ impl Shape {
             shared_bytes,
             global_bytes: global,
             counts_blocks,
+            starts_early: !Waits::default().have_loads(kernel, &kernel.body),
             boxes: BoxMap::of(kernel),
             places,
             rings,
@@ -114,6 +118,85 @@ impl Shape {
     /// Where a memory begins, in bytes; none where it is no part of what threads share.
     pub fn place(&self, mem: Mem) -> Option<Expr> {
         self.places.iter().find(|(own, _)| *own == mem).map(|(_, place)| *place)
+    }
+}
+
+/// Looks for loads behind barriers.
+#[derive(Default)]
+struct Waits {
+    is_behind: bool,
+}
+
+impl Waits {
+    /// Whether statements load what the kernel only reads, to where a thread has it, behind a barrier, or in a loop that has one or stores what others
+    /// see: there loads of constants are taken ahead of stores of the iterations before.
+    fn have_loads(&mut self, kernel: &Kernel, stmts: &[Stmt]) -> bool {
+        stmts.iter().any(|stmt| match stmt {
+            Stmt::Loop(inner) => {
+                let repeats = is_repeated(inner.kind);
+                visit(&inner.body, &mut |stmt| {
+                    self.is_behind |= is_barrier(stmt) || repeats && is_store(kernel, stmt);
+                });
+                self.have_loads(kernel, &inner.body)
+            }
+            Stmt::If { then, other, .. } => self.have_loads(kernel, then) || self.have_loads(kernel, other),
+            Stmt::Act(act) => {
+                self.is_behind |= is_barrier(stmt);
+                let from = if let Act::Let { op: Op::Load { mem, .. }, .. } = act {
+                    Some(*mem)
+                } else if let Act::Copy { from, is_async: false, .. } = act {
+                    Some(from.mem)
+                } else {
+                    None
+                };
+                self.is_behind && from.is_some_and(|mem| kernel.mems[mem].space.is_only_read())
+            }
+        })
+    }
+}
+
+/// Whether a thread runs several iterations of such loops, one after another.
+fn is_repeated(kind: KernelLoopKind) -> bool {
+    match kind {
+        KernelLoopKind::For
+        | KernelLoopKind::Pipeline { .. }
+        | KernelLoopKind::Chain
+        | KernelLoopKind::Search => true,
+        KernelLoopKind::Level(_)
+        | KernelLoopKind::Unroll
+        | KernelLoopKind::Vector { .. }
+        | KernelLoopKind::Mma => false,
+    }
+}
+
+/// Whether a statement stores to global memory.
+fn is_store(kernel: &Kernel, stmt: &Stmt) -> bool {
+    let to = if let Stmt::Act(Act::Store { mem, .. } | Act::MulAdd { mem, .. }) = stmt {
+        *mem
+    } else if let Stmt::Act(Act::Copy { to, .. }) = stmt {
+        to.mem
+    } else {
+        return false;
+    };
+    matches!(kernel.mems[to].space, MemorySpace::Write | MemorySpace::Update | MemorySpace::Global)
+}
+
+/// Whether threads of several warps wait for each other there.
+fn is_barrier(stmt: &Stmt) -> bool {
+    let Stmt::Act(Act::Sync(sync)) = stmt else { return false };
+    match sync {
+        Sync::Barrier(Level::Warp | Level::Lane | Level::Thread)
+        | Sync::Commit
+        | Sync::Wait { .. }
+        | Sync::Products => false,
+        Sync::Barrier(Level::Warpgroup | Level::Block | Level::Grid)
+        | Sync::Warps(_)
+        | Sync::Cluster
+        | Sync::Elect
+        | Sync::Await
+        | Sync::Pass
+        | Sync::Acquire { .. }
+        | Sync::Release { .. } => true,
     }
 }
 

@@ -76,6 +76,8 @@ pub struct Facts {
     pub name: String,
     /// Compute capability: 90 for 9.0.
     pub capability: u32,
+    /// The version of CUDA that its driver is for: 12030 for 12.3.
+    pub driver: c_int,
     /// Units that run blocks.
     pub units: u32,
     /// Bytes that the threads of a block may share, at most.
@@ -193,7 +195,7 @@ impl Facts {
         };
         let count = |which| attribute(which).map(|value| u32::try_from(value).unwrap_or(0));
         let mut name = [0; 128];
-        let mut bytes = 0;
+        let (mut bytes, mut driver) = (0, 0);
         // SAFETY: the name has room for as many bytes as are asked for.
         unsafe {
             check(
@@ -201,6 +203,7 @@ impl Facts {
                 sys::cuDeviceGetName(name.as_mut_ptr(), name.len() as c_int - 1, device),
             )?;
             check("cuDeviceTotalMem", sys::cuDeviceTotalMem_v2(&raw mut bytes, device))?;
+            check("cuDriverGetVersion", sys::cuDriverGetVersion(&raw mut driver))?;
         }
         // SAFETY: the last byte is still zero.
         let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
@@ -209,6 +212,7 @@ impl Facts {
         Ok(Facts {
             name,
             capability: 10 * major + minor,
+            driver,
             units: count(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
             shared_bytes: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?.into(),
             unit_shared_bytes: attribute(

@@ -4,8 +4,9 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
-use cudarc::driver::sys::{self, CUtensorMap};
+use cudarc::driver::sys::CUtensorMap;
 
+use super::kernels::Function;
 use super::memory::Piece;
 use crate::device::{KernelId, Launch};
 
@@ -13,7 +14,7 @@ use crate::device::{KernelId, Launch};
 #[derive(Clone)]
 pub(super) struct Prepared {
     pub(super) kernel: KernelId,
-    pub(super) function: sys::CUfunction,
+    pub(super) function: Function,
     pub(super) blocks: u32,
     pub(super) threads: u32,
     pub(super) shared_bytes: u32,
@@ -44,7 +45,7 @@ impl Prepared {
     pub(super) fn nothing(launch: &Launch<'_>) -> Prepared {
         Prepared {
             kernel: launch.kernel,
-            function: ptr::null_mut(),
+            function: Function::NONE,
             blocks: 0,
             threads: 0,
             shared_bytes: 0,

@@ -3,11 +3,17 @@
 use std::ptr;
 use std::sync::Arc;
 
-use cudarc::driver::sys::{self, CUDA_KERNEL_NODE_PARAMS, CUgraph, CUgraphExec, CUgraphNode, CUstream};
+use cudarc::driver::sys::{
+    self, CUDA_KERNEL_NODE_PARAMS, CUgraph, CUgraphDependencyType, CUgraphEdgeData, CUgraphExec, CUgraphNode,
+    CUstream,
+};
 
 use super::driver::{CudaError, Gpu, check};
 use super::launch::Prepared;
 use crate::device::Recording;
+
+/// The driver from which on nodes may begin before those in front of them have ended: of CUDA 12.3.
+const EARLY_DRIVER: i32 = 12030;
 
 /// Launches, one after another.
 pub(super) struct Graph {
@@ -25,7 +31,7 @@ impl Recording for Graph {}
 fn parameters(launch: &mut Prepared, pointers: &mut Vec<*mut std::ffi::c_void>) -> CUDA_KERNEL_NODE_PARAMS {
     *pointers = launch.pointers();
     CUDA_KERNEL_NODE_PARAMS {
-        func: launch.function,
+        func: launch.function.handle,
         gridDimX: launch.blocks,
         gridDimY: 1,
         gridDimZ: 1,
@@ -57,16 +63,13 @@ impl Graph {
                 let mut node = ptr::null_mut();
                 if launch.blocks > 0 {
                     let parameters = parameters(&mut launch, &mut pointers);
-                    let before = last.as_ref().map_or(ptr::null(), ptr::from_ref);
-                    let result = sys::cuGraphAddKernelNode_v2(
-                        &raw mut node,
-                        graph.graph,
-                        before,
-                        usize::from(last.is_some()),
-                        &raw const parameters,
-                    );
+                    let new = &raw mut node;
+                    let result =
+                        sys::cuGraphAddKernelNode_v2(new, graph.graph, ptr::null(), 0, &raw const parameters);
                     check("cuGraphAddKernelNode", result)?;
-                    last = Some(node);
+                    if let Some(before) = last.replace(node) {
+                        graph.order(before, node, launch.function.starts_early(launch.blocks))?;
+                    }
                 }
                 graph.launches.push((launch, node));
             }
@@ -76,6 +79,28 @@ impl Graph {
             )?;
         }
         Ok(graph)
+    }
+
+    /// Lets a node begin when another one has ended, or early, when all blocks of the other one have begun.
+    ///
+    /// # Safety
+    /// Both are nodes of the graph.
+    unsafe fn order(&self, before: CUgraphNode, node: CUgraphNode, is_early: bool) -> Result<(), CudaError> {
+        let (from, to) = (&raw const before, &raw const node);
+        if !is_early || self.gpu.facts.driver < EARLY_DRIVER {
+            // SAFETY: by the contract.
+            let result = unsafe { sys::cuGraphAddDependencies(self.graph, from, to, 1) };
+            return check("cuGraphAddDependencies", result);
+        }
+        let edge = CUgraphEdgeData {
+            from_port: sys::CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC as u8,
+            to_port: 0,
+            type_: CUgraphDependencyType::CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC as u8,
+            reserved: [0; 5],
+        };
+        // SAFETY: by the contract; the driver is one that has the function.
+        let result = unsafe { sys::cuGraphAddDependencies_v2(self.graph, from, to, &raw const edge, 1) };
+        check("cuGraphAddDependencies", result)
     }
 
     /// Gives launches other arguments, those of one after the other.
@@ -104,10 +129,17 @@ impl Graph {
     /// Enqueues the launches one by one, where somebody captures them.
     pub(super) fn launch_each(
         &mut self,
-        enqueue: &mut dyn FnMut(&mut Prepared) -> Result<(), CudaError>,
+        enqueue: &mut dyn FnMut(&mut Prepared, bool) -> Result<(), CudaError>,
     ) -> Result<(), CudaError> {
         let launches = self.launches.iter_mut().map(|(launch, _)| launch);
-        launches.filter(|launch| launch.blocks > 0).try_for_each(enqueue)
+        let mut launches = launches.filter(|launch| launch.blocks > 0).enumerate();
+        launches.try_for_each(|(at, launch)| {
+            // What is in front of the first one is another's, and lets nobody start before all of its blocks have ended.
+            let function = launch.function;
+            let is_early =
+                if at == 0 { function.may_start_early() } else { function.starts_early(launch.blocks) };
+            enqueue(launch, is_early)
+        })
     }
 
     pub(super) fn launch(&self, stream: CUstream) -> Result<(), CudaError> {

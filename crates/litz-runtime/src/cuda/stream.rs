@@ -6,7 +6,9 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cudarc::driver::sys::{self, CUevent, CUstream};
+use cudarc::driver::sys::{
+    self, CUevent, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig, CUstream,
+};
 
 use super::driver::{CudaError, Gpu, check};
 use super::kernels::Kernels;
@@ -208,30 +210,38 @@ impl CudaStream {
             captured.push(prepared.unwrap_or_else(|| Prepared::nothing(launch)));
             return Ok(());
         }
-        prepared.map_or(Ok(()), |mut prepared| self.enqueue(&mut prepared))
+        prepared.map_or(Ok(()), |mut prepared| {
+            let is_early = prepared.function.starts_early(prepared.blocks);
+            self.enqueue(&mut prepared, is_early)
+        })
     }
 
-    /// Enqueues a launch that is ready.
-    fn enqueue(&self, prepared: &mut Prepared) -> Result<(), CudaError> {
+    /// Enqueues a launch that is ready, whose blocks may start before what is in front has ended.
+    fn enqueue(&self, prepared: &mut Prepared, is_early: bool) -> Result<(), CudaError> {
         let mut pointers = prepared.pointers();
         let Prepared { function, blocks, threads, shared_bytes, .. } = *prepared;
-        // SAFETY: the values live longer than the call, which copies them; memories are as the contract says.
-        let result = unsafe {
-            sys::cuLaunchKernel(
-                function,
-                blocks,
-                1,
-                1,
-                threads,
-                1,
-                1,
-                shared_bytes,
-                self.stream,
-                pointers.as_mut_ptr(),
-                ptr::null_mut(),
-            )
+        let mut value = CUlaunchAttributeValue { pad: [0; 64] };
+        value.programmaticStreamSerializationAllowed = 1;
+        let id = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        let mut early = CUlaunchAttribute { id, pad: [0; 4], value };
+        let config = CUlaunchConfig {
+            gridDimX: blocks,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: shared_bytes,
+            hStream: self.stream,
+            attrs: &raw mut early,
+            numAttrs: u32::from(is_early),
         };
-        check("cuLaunchKernel", result)
+        // SAFETY: all values live longer than the call, which copies them; memories are as the contract says. Code that starts before the kernel
+        // in front of it has ended waits for that end itself.
+        let result = unsafe {
+            sys::cuLaunchKernelEx(&raw const config, function.handle, pointers.as_mut_ptr(), ptr::null_mut())
+        };
+        check("cuLaunchKernelEx", result)
     }
 
     /// Whether somebody captures what is enqueued on the stream.
@@ -344,7 +354,7 @@ impl Stream for CudaStream {
             // SAFETY: by the contract.
             graph.update(&mut |launch, args| unsafe { self.exchange(launch, args) }, args)?;
             match self.is_captured()? {
-                true => graph.launch_each(&mut |launch| self.enqueue(launch)),
+                true => graph.launch_each(&mut |launch, is_early| self.enqueue(launch, is_early)),
                 false => graph.launch(self.stream),
             }
         });

@@ -50,11 +50,15 @@ fn named(name: &str, ty: Ty) -> Value {
 /// The function of a kernel.
 pub(super) fn function(kernel: &Kernel, target: &Processor) -> Result<Function, EmitError> {
     let shape = Shape::of(kernel).map_err(|diag| EmitError::unsupported(diag.message))?;
+    let starts_early = shape.starts_early && target.starts_kernels_early();
     let mut cx = Emitter::new(kernel, target, named("%status", Ty::PTR));
     let mut parameters = Vec::new();
     for (mem, data) in kernel.mems.iter().take(kernel.params) {
         let prim = ty::memory_type(data.dtype)?;
-        let is_only_read = if data.space.is_only_read() { " readonly" } else { "" };
+        // What is only read as long as the kernel runs may be kept by the cache of a unit, which is not told of stores of others. A kernel that
+        // starts early is there while the one before it stores.
+        let stays = data.space.is_only_read() && !starts_early;
+        let is_only_read = if stays { " readonly" } else { "" };
         parameters.push(if data.space == MemorySpace::Number {
             format!("{} %p{}", Ty::scalar(prim), mem.0)
         } else {
@@ -77,6 +81,9 @@ pub(super) fn function(kernel: &Kernel, target: &Processor) -> Result<Function, 
         ));
     }
 
+    if starts_early {
+        cx.wait_for_kernels();
+    }
     cx.status = cx.generic(1, "%status");
     cx.begin_thread(&shape)?;
     cx.blocks(&shape)?;

@@ -15,6 +15,12 @@ const WARPS: i64 = WARPGROUPS + (Gpu::THREADS / Gpu::WARPGROUP) as i64;
 const BARRIERS: i64 = 16;
 
 impl Emitter<'_> {
+    /// The start of a kernel whose blocks may be there before the kernel in front of it has ended: lets the next one's come as soon as all of these
+    /// are there, and waits for all stores of the one in front. That one has waited itself, so that all kernels before it have ended as well.
+    pub(super) fn wait_for_kernels(&mut self) {
+        self.ptx("griddepcontrol.launch_dependents; griddepcontrol.wait;", &[]);
+    }
+
     /// What orders threads. Behind it memory has what others have stored.
     pub(in super::super) fn sync(&mut self, sync: Sync) -> Result<(), EmitError> {
         self.here()?;
