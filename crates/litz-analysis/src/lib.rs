@@ -12,6 +12,7 @@
 //! | [`dependences`] | which statements have to run before which? |
 //! | [`inside`] | is a value below the extent of its axis? |
 //! | [`collisions`] | along which axes may two points store to one element? |
+//! | [`columns`] | what columns side by side are reduced, and how many does a lane of a GPU take at once? |
 //! | [`apart`] | may two accesses meet in different iterations of the loops around both? |
 //! | [`align`] | which axes of a consumer follow from the axes of its producer? |
 //! | [`contraction`] | is a nest a sum of products of two operands, and which axes has each? |
@@ -31,6 +32,7 @@ pub mod align;
 pub mod alike;
 pub mod apart;
 pub mod collisions;
+pub mod columns;
 pub mod constants;
 pub mod contraction;
 pub mod copies;

@@ -21,7 +21,7 @@ const TARGETS: [(&str, &str); 3] = [
 
 /// Files of `filetests/run` of all kinds of kernels: elements, rows, columns, products, attention, scans, scatters, sorted rows,
 /// random numbers.
-const FILES: [&str; 27] = [
+const FILES: [&str; 28] = [
     "attention/causal",
     "attention/decoding",
     "attention/grouped",
@@ -34,6 +34,7 @@ const FILES: [&str; 27] = [
     "gpu/scattered_slabs",
     "gpu/searched_parts",
     "gpu/selected",
+    "gpu/short_columns",
     "gpu/softmax",
     "gpu/sorted_rows",
     "gpu/transposition",

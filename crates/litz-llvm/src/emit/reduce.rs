@@ -265,6 +265,11 @@ impl Emitter<'_> {
         let LaneReduction { op, into, from, positions, index, atomic, .. } = reduction;
         let (op, dtype) = (*op, self.mems[*from].dtype);
         let index = self.resolve(position(index));
+        // In a vector loop of a thread each of its elements has what several warps, one lane each, have combined.
+        let is_apart = reduction.lanes == 1;
+        if self.lanes.is_some() && !is_apart {
+            return Err(EmitError::unsupported("lanes that are combined for each element of a vector loop"));
+        }
         // What each thread has of its own, lanes exchange.
         let is_own = self.thread.is_some() && self.kernel.mems[*from].space == MemorySpace::Own;
         let copies =
@@ -277,6 +282,8 @@ impl Emitter<'_> {
                     Ok([combine(cx, a.clone(), b.clone())?])
                 })?;
                 total
+            } else if is_apart {
+                all
             } else {
                 self.across_lanes(&all, &mut combine)?
             };
@@ -298,6 +305,8 @@ impl Emitter<'_> {
                 Ok([value, position])
             })?;
             Candidate { value, position }
+        } else if is_apart {
+            all
         } else {
             self.best_lane(max, dtype, all)
         };

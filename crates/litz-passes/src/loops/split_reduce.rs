@@ -12,6 +12,7 @@ use super::swept::Swept;
 use super::{Cx, Edits, Names, cse, names};
 use litz_analysis::Contraction;
 use litz_analysis::access::{Access, Stride, accesses, stride};
+use litz_analysis::columns;
 use litz_ir::graph::TensorType;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, BindOf, Buf, Inst, InstOp, Loops, Nest, Stmt, Val};
@@ -150,13 +151,21 @@ fn divide(
             (for_threads, is_swept.then_some(reduced / ROWS))
         }
         Target::Gpu(gpu) => {
-            let columns = columns && has_columns(loops, nest);
-            let blocks = if columns { (results + LANES - 1) / LANES } else { results };
-            let least = if columns { LEAST_OF_COLUMNS } else { LEAST_OF_ROW };
-            let wanted = (2 * i64::from(gpu.units) / blocks).min(reduced / least);
-            let wanted = (wanted >= 2 && (columns || !is_kept(loops, at, gpu))).then_some(wanted);
+            let has_columns = columns && has_columns(loops, nest);
+            let least = if has_columns { LEAST_OF_COLUMNS } else { LEAST_OF_ROW };
+            let wanted = |width: i64| {
+                let blocks = (results + width - 1) / width;
+                (2 * i64::from(gpu.units) / blocks).min(reduced / least)
+            };
+            let width = if has_columns { LANES } else { 1 };
+            let pays = wanted(width) >= 2 && (has_columns || !is_kept(loops, at, gpu));
+            // Lanes that take several columns leave fewer blocks of these, and more of rows.
+            let most = results.saturating_mul(reduced / least) / (2 * i64::from(gpu.units) * LANES);
+            let at_once = |column: Axis| columns::at_once(loops, nest, column, most);
+            let column = columns::column_of(loops, nest).filter(|_| has_columns);
+            let wanted = pays.then(|| wanted(width * column.map_or(1, at_once)));
             // Results of neighbouring columns are stored as neighbours, and of rows what a thread each adds up, where that is little.
-            let is_beside = columns || wanted.is_some_and(|blocks| blocks < LANES);
+            let is_beside = has_columns || wanted.is_some_and(|blocks| blocks < LANES);
             if is_beside { (None, wanted) } else { (wanted, None) }
         }
     };

@@ -1,7 +1,8 @@
 //! Plans kernels that reduce columns side by side: lanes take neighbouring columns, the warps of a block rows in turn, and what warps have is
 //! merged in memory that they share.
 //!
-//! Where there are columns for all threads, each thread takes one by itself, as [`super::threads`] says.
+//! Of short elements a lane takes several columns at once, `4*l + v` for `v` in 4 (`litz_analysis::columns`): single ones would be too few
+//! bytes under way. Where there are columns for all threads, each thread takes one by itself, as [`super::threads`] says.
 //!
 //! ```text
 //! parallel column_block in ceildiv(m, 32) {
@@ -30,9 +31,10 @@ use crate::group::{Group, Member, beside_axes, shared_axes};
 use crate::join::{align_members, join, overwrites, own_axes};
 use crate::nest;
 use crate::no_fuse::NoFuse;
-use litz_analysis::access::{Stride, accesses, bound_places, stride, substitute};
+use litz_analysis::access::{accesses, substitute};
 use litz_analysis::align::DomainMap;
-use litz_ir::loops::{Axis, Nest};
+use litz_analysis::columns::{self, column_of};
+use litz_ir::loops::Axis;
 use litz_ir::schedule::{Holds, KernelPlan, Layout, Leaf, Local, LocalSpace, LoopKind, Part, Tree};
 use litz_ir::target::{Gpu, Level, Target};
 use litz_sym::{Expr, Sym};
@@ -46,6 +48,9 @@ const ROWS: i64 = 4;
 /// Turns of a warp that are written out.
 const TURNS: i64 = 8;
 
+/// Blocks that each unit has where lanes take several columns.
+const BLOCKS: i64 = 2;
+
 /// Columns that are reduced, the first member, and what follows at each.
 #[derive(Debug)]
 pub struct Columns;
@@ -57,21 +62,11 @@ pub fn reduces_columns(cx: &Cx<'_>, s: usize, group: &Group) -> bool {
     let columns = points(&cx.loops.facts, &group.outer);
     let rows = points(&cx.loops.facts, &own.reduced);
     let is_scarce = columns < i64::from(gpu.units) * i64::from(gpu.unit.threads) / 2;
-    own.reduces() && !is_in_order(cx, s) && is_scarce && rows >= 2 * ROWS && column_of(cx, own).is_some()
-}
-
-/// The axis of a nest along which all that it loads along the reduced axes lies side by side.
-fn column_of(cx: &Cx<'_>, own: &Nest) -> Option<Axis> {
-    let places = bound_places(cx.loops, own, &[], &own.facts(&cx.loops.facts));
-    let is_reduced = |place: Expr| own.reduced.iter().any(|axis| place.has_sym(axis.var));
-    let loads: Vec<Expr> = places
-        .iter()
-        .filter(|(access, place)| !access.store && is_reduced(*place))
-        .map(|load| load.1)
-        .collect();
-    let is_beside = |axis: &&Axis| loads.iter().all(|&place| stride(place, axis.var) == Stride::Unit);
-    let is_wide = |axis: &&Axis| size(&cx.loops.facts, axis.extent) >= i64::from(Gpu::LANES) / 2;
-    own.axes.iter().filter(is_wide).find(is_beside).copied().filter(|_| !loads.is_empty())
+    own.reduces()
+        && !is_in_order(cx, s)
+        && is_scarce
+        && rows >= 2 * ROWS
+        && column_of(cx.loops, own).is_some()
 }
 
 impl Family for Columns {
@@ -107,12 +102,13 @@ impl Family for Columns {
 }
 
 fn plan(cx: &Cx<'_>, group: &Group) -> Option<KernelPlan> {
+    let Target::Gpu(gpu) = cx.target else { return None };
     let (loops, facts) = (cx.loops, &cx.loops.facts);
     let name = |name: &str| beside_axes(loops, group, name);
     let shared = shared_axes(loops, group, &group.facts(facts), &|i| name(&format!("g{i}")));
     let values: Vec<(Sym, Expr)> = shared.iter().flat_map(|merged| merged.parts.clone()).collect();
     let (first, head) = (&group.members[0], nest(loops, group.members[0].stmt));
-    let column = column_of(cx, head)?;
+    let column = column_of(loops, head)?;
     let value = first.bind.iter().find(|bind| bind.0 == column.var)?.1;
     let value = substitute(value, &values);
     let mut grid: Vec<Axis> =
@@ -123,10 +119,23 @@ fn plan(cx: &Cx<'_>, group: &Group) -> Option<KernelPlan> {
     let ends = Ends::of(grid[at], &grid, bound.map(|bind| substitute(bind.1, &values)));
     let along = grid.remove(at);
     let lanes = i64::from(Gpu::LANES);
-    let [block, thread, warp, turn, together] = ["column_block", "t", "w", "r", "u"].map(name);
-    let is_cut = along.extent.as_int().is_none_or(|extent| extent > lanes);
-    let start = if is_cut { Expr::sym(block) * lanes } else { Expr::zero() };
-    grid.extend(is_cut.then(|| Axis { var: block, extent: along.extent.ceildiv(lanes) }));
+    let most = points(facts, &group.outer) / (lanes * BLOCKS * i64::from(gpu.units));
+    let at_once = columns::at_once(loops, head, column, most);
+    // Vectors are whole: the last lanes end with the columns.
+    let ends = if at_once > 1 { Ends::WithAxis } else { ends };
+    let [block, thread, element, warp, turn, together] = ["column_block", "t", "v", "w", "r", "u"].map(name);
+    let width = lanes * at_once;
+    let is_cut = along.extent.as_int().is_none_or(|extent| extent > width);
+    let block_of = |columns: i64| if is_cut { Expr::sym(block) * columns } else { Expr::zero() };
+    let runs = Axis { var: along.var, extent: along.extent.floordiv(at_once) };
+    let threads = ends.points(along, block_of(width), width);
+    let lanes = ends.points(runs, block_of(lanes), lanes);
+    let of_thread = block_of(width) + Expr::sym(thread);
+    let of_lane = match at_once {
+        1 => of_thread,
+        _ => block_of(width) + Expr::sym(thread) * at_once + Expr::sym(element),
+    };
+    grid.extend(is_cut.then(|| Axis { var: block, extent: along.extent.ceildiv(width) }));
     // The rows that warps take in turn are those of the reduced axis with the largest steps.
     let mut reduced = head.reduced.clone();
     let places: Vec<Expr> =
@@ -141,14 +150,14 @@ fn plan(cx: &Cx<'_>, group: &Group) -> Option<KernelPlan> {
         // Loops that have loops inside do one of their turns at a time.
         false => Turns::one_by_one(Axis { var: turn, extent: turns }),
     };
-    let leaf = |member: &Member, part: Part| {
+    let leaf = |member: &Member, part: Part, at: Expr| {
         let own = nest(loops, member.stmt);
         let own_facts = own.facts(facts);
         let mut bind: Vec<(Sym, Expr)> = member
             .bind
             .iter()
             .map(|&(axis, value)| (axis, own_facts.simplify(substitute(value, &values))))
-            .map(|(axis, value)| (axis, value.replace(along.var, start + Expr::sym(thread))))
+            .map(|(axis, value)| (axis, value.replace(along.var, at)))
             .collect();
         if part == Part::Update {
             bind.push((rows.var, turns.number * warps + Expr::sym(warp)));
@@ -161,7 +170,14 @@ fn plan(cx: &Cx<'_>, group: &Group) -> Option<KernelPlan> {
         axis: Axis { var, extent },
         body,
     };
-    let lanes = ends.points(along, start, lanes);
+    // What a lane does at each of its columns.
+    let at_columns = |part: Part| {
+        let body = vec![leaf(first, part, of_lane)];
+        match at_once {
+            1 => body,
+            _ => vec![super::looped(super::threads::at_once(at_once), element, at_once, body)],
+        }
+    };
     let sums = |space| {
         let holds = Holds::Accumulator(head.name.clone());
         Tree::Local(Local { holds, space, layout: Layout::Dense })
@@ -170,15 +186,16 @@ fn plan(cx: &Cx<'_>, group: &Group) -> Option<KernelPlan> {
         .iter()
         .map(|axis| Axis { var: name(&format!("{}_in", axis.var)), extent: axis.extent })
         .collect();
-    let mut of_lane = vec![sums(LocalSpace::Register), leaf(first, Part::Init)];
-    of_lane.extend(turns.around(nested(vec![leaf(first, Part::Update)], &inner)));
-    of_lane.push(leaf(first, Part::Merge));
-    let mut last = vec![leaf(first, Part::Final)];
-    last.extend(group.members[1..].iter().map(|member| leaf(member, Part::Whole)));
+    let mut lane = vec![sums(LocalSpace::Register)];
+    lane.extend(at_columns(Part::Init));
+    lane.extend(turns.around(nested(at_columns(Part::Update), &inner)));
+    lane.extend(at_columns(Part::Merge));
+    let mut last = vec![leaf(first, Part::Final, of_thread)];
+    last.extend(group.members[1..].iter().map(|member| leaf(member, Part::Whole, of_thread)));
     let mut body = vec![sums(LocalSpace::Shared)];
     body.extend(super::registers(cx, group));
-    body.push(level(Level::Thread, thread, lanes, vec![leaf(first, Part::Init)]));
-    body.push(level(Level::Warp, warp, Expr::int(warps), vec![level(Level::Lane, thread, lanes, of_lane)]));
-    body.push(level(Level::Thread, thread, lanes, last));
+    body.push(level(Level::Thread, thread, threads, vec![leaf(first, Part::Init, of_thread)]));
+    body.push(level(Level::Warp, warp, Expr::int(warps), vec![level(Level::Lane, thread, lanes, lane)]));
+    body.push(level(Level::Thread, thread, threads, last));
     Some(KernelPlan::new(grid, 1, body))
 }
