@@ -1,6 +1,9 @@
 //! Plans pointwise kernels that read along one axis and store along another: blocks of 32 by 32 points, of short elements 64 by 64, of which each
 //! buffer that is read across is copied to shared memory along its own rows first.
 //!
+//! Of 64 by 64 points a thread copies 4 bytes at once and stores two neighbours, where rows begin with such: it reads them of two rows of the copy. A
+//! warp takes two lines of 16 pairs, so that it reads of 16 rows, which the swizzle puts into different banks, and of each the two elements of a unit.
+//!
 //! ```text
 //! parallel i_block in ceildiv(n, 32), j_block in ceildiv(m, 32) {
 //!   shared x_tile = x swizzled 4
@@ -10,7 +13,9 @@
 //! ```
 
 use super::blocks::{Ends, divides, values_of};
-use super::stage::Staged;
+use super::looped;
+use super::stage::{Copying, LEAST_COPIED, Staged};
+use super::threads::at_once;
 use crate::context::Cx;
 use crate::cost::{points, size};
 use crate::draft::Planned;
@@ -20,7 +25,7 @@ use crate::nest;
 use litz_analysis::access::{Stride, bound_places, stride, substitute};
 use litz_ir::loops::{Axis, Buf, InstOp};
 use litz_ir::schedule::{KernelPlan, LoopKind, Tree};
-use litz_ir::target::{Level, Target};
+use litz_ir::target::{Gpu, Level, Target};
 use litz_sym::{Expr, Sym};
 
 /// Points of a block along each axis: a warp's, and of elements of 16 bits twice as many, so that a row of a tile is a line of 128 bytes.
@@ -41,6 +46,8 @@ pub struct Across {
     staged: Vec<Staged>,
     /// Points of a block along each axis.
     side: i64,
+    /// Neighbours that a thread stores at once.
+    run: i64,
 }
 
 /// What members of a group read along another of the `grid`'s axes than the last one, if there is such an axis, and all of it can be copied to
@@ -59,6 +66,7 @@ pub fn across(
     }
     let is_long = |axis: Axis| size(&cx.loops.facts, axis.extent) >= SIDE / 2;
     let (mut found, mut staged): (Option<Axis>, Vec<Staged>) = (None, Vec::new());
+    let mut starts = vec![lane.extent];
     let mut in_place: Vec<Buf> = Vec::new();
     for member in &group.members {
         let own = nest(cx.loops, member.stmt);
@@ -71,6 +79,7 @@ pub fn across(
             let is_across = |axis: &&Axis| stride(place, axis.var) == Stride::Unit;
             if matches!(stride(place, lane.var), Stride::Unit | Stride::Zero) {
                 in_place.push(access.buf);
+                starts.extend(access.store.then(|| place.replace(lane.var, Expr::zero())));
                 continue;
             }
             let axis =
@@ -103,7 +112,9 @@ pub fn across(
     };
     let is_wide = wants_wide(cx, grid, &staged) && [axis, lane].iter().all(|&axis| fits(axis, WIDE_SIDE));
     let side = if is_wide { WIDE_SIDE } else { SIDE };
-    (fits(axis, side) && fits(lane, side)).then_some(Across { axis, staged, side })
+    let is_of = |run: i64| starts.iter().all(|at| facts.simplify(at.modulo(run)).is_zero());
+    let run = Some(side / SIDE).filter(|&run| is_of(run)).unwrap_or(1);
+    (fits(axis, side) && fits(lane, side)).then_some(Across { axis, staged, side, run })
 }
 
 /// Whether tiles are of short elements, and so many that there are enough of wide ones.
@@ -117,7 +128,7 @@ fn wants_wide(cx: &Cx<'_>, grid: &[Axis], staged: &[Staged]) -> bool {
 pub fn plan(
     cx: &Cx<'_>,
     group: &Group,
-    Across { axis, staged, side }: Across,
+    Across { axis, staged, side, run }: Across,
     (mut grid, mut leaves): (Vec<Axis>, Vec<Tree>),
     name: &dyn Fn(&str) -> Sym,
 ) -> Planned {
@@ -129,30 +140,44 @@ pub fn plan(
         Expr::sym(block) * side
     };
     let starts = [start(axis, &mut grid), start(lane, &mut grid)];
-    let [thread, turn] = ["t", "e"].map(name);
-    let (t, e) = (Expr::sym(thread), Expr::sym(turn));
-    let [slow, fast] = [t.floordiv(side) + e * (THREADS / side), t.modulo(side)];
-    let of_threads = |body: Vec<Tree>| {
-        let turns = Axis { var: turn, extent: Expr::int(side * side / THREADS) };
-        let body = vec![Tree::Loop { kind: LoopKind::Unroll, axis: turns, body }];
-        let axis = Axis { var: thread, extent: Expr::int(THREADS) };
-        Tree::Loop { kind: LoopKind::Level(Level::Thread.into()), axis, body }
-    };
     let mut body = Vec::new();
     for copy in &staged {
-        let unit = (cx.loops.bufs[copy.buf].dtype.size() as u32).max(4);
+        let unit = (cx.loops.bufs[copy.buf].dtype.size() as u32).max(LEAST_COPIED as u32);
         body.push(copy.local(cx, unit, false, [side, side]));
     }
+    let facts = group.facts(&cx.loops.facts);
+    let by = Copying { threads: THREADS, starts: [starts[1], starts[0]], points: [side, side] };
     for copy in &staged {
-        let places = [starts[1] + slow, starts[0] + fast];
-        body.push(of_threads(vec![copy.leaf(cx, places, [side, side])]));
+        let most = LEAST_COPIED / cx.loops.bufs[copy.buf].dtype.size() as i64;
+        let vector = copy.vector(cx, &facts).map_or(1, |vector| vector.min(most).max(1));
+        body.push(copy.copies(cx, name, vector, by));
+    }
+    // Threads that take the runs of a line, of which each may have several parts.
+    let lanes = if run == 1 { side } else { i64::from(Gpu::LANES) / run };
+    let (lines, parts) = (THREADS / lanes, side / (lanes * run));
+    let [thread, turn, part, element] = ["t", "e", "part", "v"].map(name);
+    let t = Expr::sym(thread);
+    let slow = t.floordiv(lanes) + Expr::sym(turn) * lines;
+    let mut fast = t.modulo(lanes) * run;
+    if parts > 1 {
+        fast = fast + Expr::sym(part) * (lanes * run);
+    }
+    if run > 1 {
+        fast = fast + Expr::sym(element);
     }
     for (var, value) in [(axis.var, starts[0] + slow), (lane.var, starts[1] + fast)] {
         leaves.iter_mut().for_each(|tree| tree.replace(var, value));
     }
-    let mut at_point = super::registers(cx, group);
-    at_point.extend(leaves);
-    body.push(of_threads(at_point));
+    let mut of_thread = super::registers(cx, group);
+    match run {
+        1 => of_thread.extend(leaves),
+        _ => of_thread.push(looped(at_once(run), element, run, leaves)),
+    }
+    if parts > 1 {
+        of_thread = vec![looped(LoopKind::Unroll, part, parts, of_thread)];
+    }
+    let turns = vec![looped(LoopKind::Unroll, turn, side / lines, of_thread)];
+    body.push(looped(LoopKind::Level(Level::Thread.into()), thread, THREADS, turns));
     let kernel = KernelPlan::new(grid, 1, body);
     Planned { is_whole: true, ..Planned::from(kernel) }
 }
