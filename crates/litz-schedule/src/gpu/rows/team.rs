@@ -1,12 +1,12 @@
 //! Decides who takes a row, and what they keep of it: what members hand on, and what they read several times.
 //!
-//! A row is a warp's where all that is kept of it fits into registers, else a block's. Each thread has the same places in all that lies along
+//! A row is a warp's where all that is kept of it fits into registers, or nothing of a longer one is kept, else a block's. Each thread has the same places in all that lies along
 //! the row: single elements in turn with its neighbours, or 16 bytes at once where all accesses allow it. What has no place in registers
 //! is in shared memory, and what has none there stays where it is.
 
 use super::super::passed_on;
 use crate::context::Cx;
-use crate::cost::{ceil_div, size};
+use crate::cost::{ceil_div, points, size};
 use crate::group::{Group, Member, beside_axes, shared_axes};
 use crate::join::own_axes;
 use crate::nest;
@@ -19,6 +19,10 @@ use litz_sym::{Expr, Facts, Rel, Sym};
 
 /// Elements of a row that a warp takes, at most: 32 for each lane.
 const WARP_ROW: i64 = 1024;
+
+/// Vectors of a row that each lane of a warp takes, at most, where nothing of the row is kept and there are rows for all units: nobody waits for
+/// other warps then. Of 8192 bf16 these are 32.
+const WARP_VECTORS: i64 = 32;
 
 /// Warps of a block, each with a row.
 pub const WARPS: i64 = 8;
@@ -115,10 +119,15 @@ pub fn team(cx: &Cx<'_>, group: &Group) -> Option<Team> {
     let vectors = vectors(cx, group, &rows);
     let mut shapes = Vec::new();
     let lanes = i64::from(Gpu::LANES);
+    let count = points(&cx.loops.facts, &group.outer);
+    let fills_units = count >= i64::from(gpu.units) * WARPS;
+    let is_short =
+        |&vector: &i64| longest <= WARP_ROW || fills_units && longest <= vector * lanes * WARP_VECTORS;
+    let width = |&vector: &i64| longest % (vector * lanes) == 0;
+    let of_warp = |vector| Shape { level: Level::Lane, width: lanes, vector };
+    shapes.extend(vectors.iter().copied().filter(is_short).filter(width).map(of_warp));
     if longest <= WARP_ROW {
-        let width = |&vector: &i64| longest % (vector * lanes) == 0;
-        let of_warp = |vector| Shape { level: Level::Lane, width: lanes, vector };
-        shapes.extend(vectors.iter().copied().filter(width).chain([1]).map(of_warp));
+        shapes.push(of_warp(1));
     }
     let most = match longest {
         _ if longest <= KEPT * THREADS => (ceil_div(longest, lanes) * lanes).min(THREADS),
@@ -178,7 +187,7 @@ impl Shape {
             let Some(count) = copy.row.map_or(Some(1), |row| row.extent.as_int()) else { continue };
             let bytes = count * cx.loops.bufs[copy.buf].dtype.size() as i64;
             let is_kept = copy.row.is_none() || fits(count, copy.buf);
-            let is_of_turn = !is_kept && vector > 1 && !is_repeated && level == Level::Thread;
+            let is_of_turn = !is_kept && vector > 1 && !is_repeated;
             let space = if is_kept || is_of_turn {
                 LocalSpace::Register
             } else if only_registers {
