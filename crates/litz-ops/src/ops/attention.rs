@@ -1,5 +1,5 @@
-//! Lowers scaled dot-product attention: scores, mask, softmax and weighted sum, in the compute type but for the weights that
-//! eager's fused kernel rounds.
+//! Lowers scaled dot-product attention: scores, mask, softmax and weighted sum, in the compute type but for the weights, which
+//! eager rounds to the type of the values.
 
 use crate::args::Args;
 use crate::body::Body;
@@ -11,11 +11,11 @@ use crate::lower::Lower;
 use crate::ops::reduce::{kept_sizes, pinned, reduce_into};
 use crate::ops::softmax::{EmptyRow, largest, total};
 use crate::traits::Holds;
-use crate::view::ValueAccess;
+use crate::view::{ValueAccess, View, dim};
 use litz_ir::graph::{TensorType, Type};
 use litz_ir::loops::Val;
 use litz_ir::{Dtype, ReduceOp};
-use litz_sym::{Expr, Rel};
+use litz_sym::{Expr, Facts, Rel};
 
 /// Entries.
 pub const OPS: &[OpDef] = &[
@@ -127,6 +127,36 @@ fn operand_coords(x: &ValueAccess, batch_sizes: &[Expr], batch: &[Expr], inner: 
     (0..lead).map(coord).chain(inner).collect()
 }
 
+/// Heads of queries that share keys and values, where each has one query, as one new token of a decoder has: they are the rows of one product. By
+/// themselves they would be products of one row each, which read keys and values as often as there are heads in a group.
+struct Groups {
+    /// How many there are.
+    count: Expr,
+    /// Heads of a group.
+    heads: Expr,
+}
+
+impl Groups {
+    fn of(batch: &[Expr], q: &ValueAccess, k: &ValueAccess, v: &ValueAccess) -> Option<Groups> {
+        let head = |x: &ValueAccess| x.rank().checked_sub(3).and_then(|d| x.sizes[d].as_int());
+        let (own, count) = (batch.last()?.as_int()?, head(k)?);
+        let is_shared = head(q) == Some(own) && head(v) == Some(count) && count >= 1 && own > count;
+        let is_one_query = q.sizes[q.rank() - 2].is_one();
+        (is_shared && is_one_query).then(|| Groups { count: Expr::int(count), heads: Expr::int(own / count) })
+    }
+
+    /// What is indexed by heads, a row and so many dimensions behind, `[.., 32, 1, n]`, as groups and their heads: `[.., 8, 4, n]`.
+    fn as_rows(&self, x: &ValueAccess, behind: usize, facts: &Facts) -> ValueAccess {
+        let head = x.rank() - 2 - behind;
+        let (mut sizes, mut coords) = (x.sizes.clone(), (0..x.rank()).map(dim).collect::<Vec<_>>());
+        sizes[head] = self.count;
+        sizes[head + 1] = self.heads;
+        coords[head] = dim(head) * self.heads + dim(head + 1);
+        coords[head + 1] = Expr::zero();
+        x.view(&View::new(sizes, coords), facts)
+    }
+}
+
 fn attention(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     if drops(args)? {
         return Err(args.unsupported("dropout"));
@@ -136,13 +166,27 @@ fn attention(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let (q, k, v) = (lw.access(query)?, lw.access(key)?, lw.access(value)?);
     let mask = args.opt_tensor("attn_mask")?.map(|t| lw.access(t)).transpose()?;
     let (rows, columns, features) = (q.sizes[q.rank() - 2], k.sizes[k.rank() - 2], q.sizes[q.rank() - 1]);
+    let sizes = [&batch[..], &[rows, columns]].concat();
+    let mask = mask.map(|mask| mask.broadcast(&sizes));
+    let groups = Groups::of(&batch, &q, &k, &v);
+    // With so many dimensions behind that of rows.
+    let grouped = |x: ValueAccess, behind: usize, lw: &Lower<'_>| match &groups {
+        Some(groups) => groups.as_rows(&x, behind, &lw.loops.facts),
+        None => x,
+    };
+    let (q, mask) = (grouped(q, 1, lw), mask.map(|mask| grouped(mask, 1, lw)));
     let compute = q.dtype.compute();
     let causal = args.flag("is_causal")?;
     let scale = args.opt_float("scale")?;
-    let is_fused = args.op().contains("flash_attention_for_cpu")
-        || is_fused(&lw.infer_cx(), args, query.ty, key.ty, value.ty);
 
-    let sizes = [&batch[..], &[rows, columns]].concat();
+    let (batch, sizes) = match &groups {
+        Some(groups) => {
+            let batch = [&batch[..batch.len() - 1], &[groups.count]].concat();
+            let sizes = [&batch[..], &[groups.heads, columns]].concat();
+            (batch, sizes)
+        }
+        None => (batch.clone(), sizes),
+    };
     let scores = lw.temp("scores", compute, &sizes);
     lw.nest(&sizes, |b, at| {
         let (outer, inner) = at.split_at(batch.len());
@@ -152,8 +196,10 @@ fn attention(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
         let term = b.mul(x, y);
         let sum = b.reduce(ReduceOp::Sum, term);
         let score = scaled(b, sum, scale, features);
-        let score = masked(b, score, mask.as_ref().map(|m| m.broadcast(&sizes)).as_ref(), at);
-        let score = if causal { above_diagonal_removed(b, score, inner) } else { score };
+        let score = masked(b, score, mask.as_ref(), at);
+        // All rows of a group are of the first query.
+        let row = if groups.is_some() { Expr::zero() } else { inner[0] };
+        let score = if causal { above_diagonal_removed(b, score, row, inner[1]) } else { score };
         b.store(&scores, at, score);
         Ok(())
     })?;
@@ -181,6 +227,7 @@ fn attention(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
         total(b, sum, empty)
     })?;
     if let Some(logs) = lw.result(args, 1) {
+        let logs = grouped(logs, 0, lw);
         lw.nest(&logs.sizes, |b, at| {
             let row = [at, &[Expr::zero()]].concat();
             let (m, s) = (b.read(&max, &row), b.read(&sum, &row));
@@ -191,8 +238,9 @@ fn attention(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
         })?;
     }
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
-    // Eager's fused kernel adds up exponentials as they are, and rounds those that it multiplies.
-    let weights = if is_fused && q.dtype != compute {
+    let out = grouped(out, 1, lw);
+    // Eager's fused kernels add up exponentials as they are, and round those that they multiply; where it has none, it rounds scores and weights.
+    let weights = if q.dtype != compute {
         let weights = lw.temp("weights", compute, &sizes);
         lw.nest(&sizes, |b, at| {
             let e = b.read(&exps, at);
@@ -244,7 +292,7 @@ fn masked(b: &mut Body<'_>, score: Val, mask: Option<&ValueAccess>, at: &[Expr])
     b.add(score, bias)
 }
 
-fn above_diagonal_removed(b: &mut Body<'_>, score: Val, inner: &[Expr]) -> Val {
-    let (keep, removed) = (b.cond(Rel::le(inner[1], inner[0])), b.lit(score, f64::NEG_INFINITY));
+fn above_diagonal_removed(b: &mut Body<'_>, score: Val, row: Expr, column: Expr) -> Val {
+    let (keep, removed) = (b.cond(Rel::le(column, row)), b.lit(score, f64::NEG_INFINITY));
     b.select(keep, score, removed)
 }
