@@ -2,7 +2,7 @@
 
 use super::strided::StridedSet;
 use super::{Around, Declared, Footprints, Path, bound};
-use crate::inside::{enter, longest};
+use crate::inside::{enter, is_inside, longest};
 use litz_ir::loops::Axis;
 use litz_ir::schedule::{Leaf, LocalSpace, LoopKind, Part, Tree};
 use litz_sym::{Expr, Facts, Rel, Sym};
@@ -48,10 +48,27 @@ impl Shape {
 
     /// What guards an access by `leaf` of an element at a point that exists where `guard` holds: there is one for each point of
     /// loops that are dimensions, those past the end of an axis among them, but along other axes only for the points that the axis
-    /// has; and where a loop has left the leaf, only for the points that the loop has, which may be none.
-    pub fn guard_of(&self, leaf: &Leaf, guard: &[Rel]) -> Vec<Rel> {
-        let has_all = self.digits.is_empty() && self.loops.iter().all(|axis| is_counted(leaf, axis.var));
+    /// has, unless there is room for more; and where a loop has left the leaf, only for the points that the loop has, which may be none.
+    pub fn guard_of(&self, leaf: &Leaf, guard: &[Rel], facts: &Facts) -> Vec<Rel> {
+        let has_all = guard.is_empty()
+            || self.loops.iter().all(|axis| is_counted(leaf, axis.var)) && self.has_room(leaf, facts);
         if has_all { Vec::new() } else { guard.to_vec() }
+    }
+
+    /// Whether digits give each point of a leaf an element of its own, those past the ends of axes among them.
+    fn has_room(&self, leaf: &Leaf, facts: &Facts) -> bool {
+        let has_all_below = |at: usize| {
+            let (digit, below) = (&self.digits[at], self.digits.get(at + 1));
+            let unit = match below.filter(|below| !below.is_outermost) {
+                Some(below) => below.step * below.count,
+                None => Expr::one(),
+            };
+            digit.step == unit
+        };
+        let index = self.index(leaf, facts);
+        let mut places = index[self.loops.len()..].iter().zip(&self.digits);
+        (0..self.digits.len()).all(has_all_below)
+            && places.all(|(&at, digit)| is_inside(at, digit.count, facts))
     }
 }
 

@@ -23,6 +23,11 @@ impl Footprint {
         self.extents.iter().flat_map(|extent| extent.set.steps.iter().map(|step| step.1)).collect()
     }
 
+    /// Whether a coordinate of the buffer is the outermost of those that are counted together: past its end there is no element of another row.
+    pub fn is_outermost(&self, dim: usize) -> bool {
+        self.extents.iter().any(|extent| extent.dims.0.first().is_some_and(|first| first.0 == dim))
+    }
+
     /// Coordinates in the memory of what a leaf of `nest` accesses at `index`, in terms of the nest's axes. `value` puts the values of
     /// axes in, which loops give that `facts` know.
     pub fn place(

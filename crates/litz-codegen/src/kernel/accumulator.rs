@@ -33,8 +33,8 @@ impl Accumulator {
     }
 
     /// See [`Shape::guard_of`].
-    pub(super) fn guard_of(&self, leaf: &Leaf, guard: &[Rel]) -> Vec<Rel> {
-        self.shape.guard_of(leaf, guard)
+    pub(super) fn guard_of(&self, leaf: &Leaf, guard: &[Rel], facts: &Facts) -> Vec<Rel> {
+        self.shape.guard_of(leaf, guard, facts)
     }
 }
 
@@ -78,7 +78,7 @@ impl<'a> Builder<'a> {
         for accumulator in &*accumulators {
             let Accumulator { op, mem, at, depth, .. } = *accumulator;
             let index = accumulator.index(leaf, &env.facts);
-            let guard = accumulator.guard_of(leaf, &guards);
+            let guard = accumulator.guard_of(leaf, &guards, &env.facts);
             let ty = self.kernel.mems[mem].dtype;
             if !self.kernel.mems[mem].space.is_shared() {
                 self.owners.insert(mem, env.path[depth..].iter().filter(|around| around.is_level()).count());

@@ -213,7 +213,7 @@ impl<'a> Builder<'a> {
         };
         // Points past the end of an outer axis have elements of their own here, of which no store takes the results: whatever is
         // combined into them is harmless. Points past the end of a reduced axis would be added to sums that count.
-        let guard = acc.guard_of(run.leaf, &run.guard);
+        let guard = acc.guard_of(run.leaf, &run.guard, run.facts);
         match guard.is_empty() {
             true => run.guard.iter().filter(is_reduced).copied().collect(),
             false => guard,
@@ -270,7 +270,7 @@ impl<'a> Builder<'a> {
                 let acc = self.accumulator(run, i)?;
                 let index = acc.index(run.leaf, run.facts);
                 if run.leaf.part == Part::Final {
-                    let (guard, other) = (acc.guard_of(run.leaf, &run.guard), op.identity(ty));
+                    let (guard, other) = (acc.guard_of(run.leaf, &run.guard, run.facts), op.identity(ty));
                     return Ok(self.define(ty, Op::Load { mem: acc.mem, index, guard, other }, line));
                 }
                 let value = run.values[v];
@@ -287,7 +287,7 @@ impl<'a> Builder<'a> {
                 let at = acc.at.expect("invariant: an arg-reduction has a position");
                 let index = acc.index(run.leaf, run.facts);
                 if run.leaf.part == Part::Final {
-                    let (guard, other) = (acc.guard_of(run.leaf, &run.guard), Scalar::Int(0));
+                    let (guard, other) = (acc.guard_of(run.leaf, &run.guard, run.facts), Scalar::Int(0));
                     return Ok(self.define(ty, Op::Load { mem: at, index, guard, other }, line));
                 }
                 let coords: Vec<Expr> = run.nest.reduced.iter().map(|a| run.expr(Expr::sym(a.var))).collect();
@@ -306,7 +306,7 @@ impl<'a> Builder<'a> {
             InstOp::Scan { op, value, .. } => {
                 let acc = self.accumulator(run, i)?;
                 let index = acc.index(run.leaf, run.facts);
-                let (guard, other) = (acc.guard_of(run.leaf, &run.guard), op.identity(ty));
+                let (guard, other) = (acc.guard_of(run.leaf, &run.guard, run.facts), op.identity(ty));
                 line.stmts.push(store(acc.mem, index.clone(), run.values[value], Some(*op), guard.clone()));
                 self.define(ty, Op::Load { mem: acc.mem, index, guard, other }, line)
             }
@@ -367,9 +367,9 @@ impl<'a> Builder<'a> {
             line.stored.insert((buf, run.exprs(index)), value);
         }
         let atomic = combine.is_some() && self.meets_other_points(run);
-        let is_filled = Builder::is_filled(buf, run);
+        let needless = self.unneeded((buf, index), &run.guard, run);
         let (mem, index) = self.element(buf, index, run)?;
-        let guard = if is_filled { Vec::new() } else { run.guard.clone() };
+        let guard = run.guard.iter().filter(|rel| !needless.contains(rel)).copied().collect();
         line.stmts.push(Stmt::Act(Act::Store { mem, index, value, combine, guard, atomic }));
         Ok(())
     }

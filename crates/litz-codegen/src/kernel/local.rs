@@ -7,7 +7,7 @@ use litz_analysis::inside::is_inside;
 use litz_ir::Diag;
 use litz_ir::kernel::Mem;
 use litz_ir::loops::Buf;
-use litz_ir::schedule::Layout;
+use litz_ir::schedule::{Holds, Layout, LocalSpace};
 use litz_sym::{Cmp, Expr, Rel};
 use std::rc::Rc;
 
@@ -18,6 +18,8 @@ pub(super) struct LocalMem {
     layout: Layout,
     /// Whether it holds zeros where what it is a copy of has no elements.
     is_filled: bool,
+    /// Whether it is registers of what nests pass on.
+    is_passed_on: bool,
 }
 
 impl LocalMem {
@@ -47,7 +49,10 @@ impl<'a> Builder<'a> {
                     let mem = self.local(&data.name, data.dtype, sizes, space_of(local.space));
                     self.kernel.mems[mem].swizzle = swizzle;
                     let layout = local.layout;
-                    self.locals.insert(local, Rc::new(LocalMem { mem, footprint, layout, is_filled }));
+                    let is_passed_on =
+                        local.space == LocalSpace::Register && matches!(local.holds, Holds::Buffer(_));
+                    let local_mem = LocalMem { mem, footprint, layout, is_filled, is_passed_on };
+                    self.locals.insert(local, Rc::new(local_mem));
                 }
             }
         }
@@ -76,15 +81,28 @@ impl<'a> Builder<'a> {
         Err(self.error(format!("{} is neither a parameter nor local", data.name)))
     }
 
-    /// Whether `buf` is a copy that holds zeros where there is nothing to copy.
-    pub(super) fn is_filled(buf: Buf, run: &Run<'a, '_>) -> bool {
-        local_of(buf, run).is_some_and(|local| local.is_filled)
+    /// Those of some guards that a store of a leaf to `buf` does without. A copy that is filled holds zeros where there is nothing to copy. In
+    /// registers of what nests pass on, elements past the end of the buffer are nobody's where there is room for them: no point that
+    /// exists loads one.
+    pub(super) fn unneeded(
+        &self,
+        (buf, index): (Buf, &[Expr]),
+        guards: &[Rel],
+        run: &Run<'a, '_>,
+    ) -> Vec<Rel> {
+        match local_of(buf, run) {
+            Some(local) if local.is_filled => guards.to_vec(),
+            Some(local) if local.is_passed_on && self.has_room((buf, index), run) => {
+                self.ends(buf, index, guards, run, &|dim| local.footprint.is_outermost(dim))
+            }
+            Some(_) | None => Vec::new(),
+        }
     }
 
-    /// Whether an element that a leaf accesses as one of `buf` is one of a copy that is filled, at points past the ends of axes as well:
-    /// loaded without asking for these it is some number.
+    /// Whether an element that a leaf accesses as one of `buf` is one of a copy that is filled, or of registers, at points past the ends of
+    /// axes as well: loaded without asking for these it is some number.
     pub(super) fn has_room(&self, (buf, index): (Buf, &[Expr]), run: &Run<'a, '_>) -> bool {
-        local_of(buf, run).filter(|local| local.is_filled).is_some_and(|local| {
+        local_of(buf, run).filter(|local| local.is_filled || local.is_passed_on).is_some_and(|local| {
             let counts = &self.kernel.mems[local.mem].sizes;
             let place = local.place(index, run);
             place.iter().zip(counts).all(|(&at, &count)| is_inside(at, count, run.facts))
@@ -94,14 +112,29 @@ impl<'a> Builder<'a> {
     /// Those of some guards that say whether there is an element of what `buf` is a copy of, where the copy holds zero if there is none,
     /// and its memory has room for what is there instead.
     pub(super) fn zeros(&self, (buf, index): (Buf, &[Expr]), guards: &[Rel], run: &Run<'a, '_>) -> Vec<Rel> {
-        if !self.has_room((buf, index), run) {
-            return Vec::new();
+        let is_filled = local_of(buf, run).is_some_and(|local| local.is_filled);
+        match is_filled && self.has_room((buf, index), run) {
+            true => self.ends(buf, index, guards, run, &|_| true),
+            false => Vec::new(),
         }
+    }
+
+    /// Those of some guards that say whether an element of `buf` is before the end, along some of its dimensions.
+    fn ends(
+        &self,
+        buf: Buf,
+        index: &[Expr],
+        guards: &[Rel],
+        run: &Run<'a, '_>,
+        is_meant: &dyn Fn(usize) -> bool,
+    ) -> Vec<Rel> {
         let simple = |e: Expr| run.facts.simplify(e);
         let ends: Vec<[Expr; 2]> = index
             .iter()
             .zip(&self.loops.bufs[buf].sizes)
-            .map(|(&at, &size)| [simple(run.expr(at)), simple(size)])
+            .enumerate()
+            .filter(|&(dim, _)| is_meant(dim))
+            .map(|(_, (&at, &size))| [simple(run.expr(at)), simple(size)])
             .collect();
         let says_so = |rel: &&Rel| rel.cmp == Cmp::Lt && ends.contains(&[simple(rel.lhs), simple(rel.rhs)]);
         guards.iter().filter(says_so).copied().collect()

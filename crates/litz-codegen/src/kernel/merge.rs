@@ -122,7 +122,7 @@ impl<'a> Builder<'a> {
                     self.merge_at_once((block, total), leaf, (depth, &between), &guards, env, out)?;
                 }
                 None => {
-                    let guard = total.guard_of(leaf, &guards);
+                    let guard = total.guard_of(leaf, &guards, &env.facts);
                     self.combine(block, leaf, env, &guards, (total, index, guard, How::Combine), out);
                 }
             }
@@ -140,7 +140,7 @@ impl<'a> Builder<'a> {
         (total, index, guard, how): (&Accumulator, Vec<Expr>, Vec<Rel>, How),
         out: &mut Vec<Stmt>,
     ) {
-        let (from, from_guard) = (block.index(leaf, &env.facts), block.guard_of(leaf, guards));
+        let (from, from_guard) = (block.index(leaf, &env.facts), block.guard_of(leaf, guards, &env.facts));
         if block.at.is_some() {
             let parts = Parts { mem: block.mem, at: block.at };
             out.push(guarded([from_guard, guard].concat(), reduction(total, index, (parts, from), 1)));
@@ -250,15 +250,17 @@ impl<'a> Builder<'a> {
         let is_of_gone =
             |rel: &Rel| gone.iter().any(|&var| [rel.lhs, rel.rhs].iter().any(|e| e.has_sym(var)));
         let how = if total.at.is_none() && *is_once { How::Put } else { How::Combine };
-        // Elements that a guard leaves out are combined all the same, unless that is what guards the accumulator's element.
-        let guard_of_total = total.guard_of(leaf, guards);
-        let is_left_out = |rel: &Rel| is_of_gone(rel) || !guard_of_total.contains(rel);
-        if all != *loops || how == How::Combine || guards.iter().any(is_left_out) {
+        // Elements that a guard leaves out are combined all the same, unless that is what guards the accumulator's element, or that element is
+        // nobody's.
+        let guard_of_total = total.guard_of(leaf, guards, &env.facts);
+        if all != *loops || how == How::Combine || guards.iter().any(is_of_gone) {
             let empty = self.empty(total.op, parts, at.clone());
             meeting.before.extend(nested(all.iter().map(|&(_, kind, axis)| (kind, axis)), empty));
         }
         let left = Accumulator { mem: parts.mem, at: parts.at, ..total.clone() };
-        self.combine(block, leaf, env, guards, (&left, at, guards.to_vec(), how), out);
+        let is_needed = |rel: &&Rel| is_of_gone(rel) || guard_of_total.contains(rel);
+        let needed: Vec<Rel> = guards.iter().filter(is_needed).copied().collect();
+        self.combine(block, leaf, env, guards, (&left, at, needed, how), out);
 
         // What is left of loops, and of what guards the element of the accumulator, whatever the iterations are that are combined.
         let (mut kept, mut index, mut guard) = (kept, index, guard_of_total.clone());
