@@ -14,7 +14,8 @@
 //! ..
 //! ```
 //!
-//! An operand that lies in rows of 16 bytes in shared memory is loaded by all lanes together. Of any other one each lane computes its own
+//! An operand that lies in rows of 16 bytes in shared memory is loaded by all lanes together, and one that threads hold as instructions take it is not
+//! loaded. Of any other one each lane computes its own
 //! elements, whatever that takes: guards, memory that others see, values that are computed first. Operands are loaded ahead of the written-out loops that
 //! repeat them: those of `n` rows and `m` columns of instructions once each, not `n*m` times. Of a kernel with products, accesses that nobody
 //! proves to be inside are checked once more.

@@ -289,6 +289,26 @@ impl Emitter<'_> {
         self.b.set_slot(Slot { mem, group: slot }, word);
     }
 
+    /// Neighbours that fill words of packed elements, which are rounded together. False where they are none.
+    fn write_words(&mut self, mem: Mem, first: i64, value: &Value) -> bool {
+        let dtype = self.kernel.mems[mem].dtype;
+        let group = 4 / (dtype.size() as i64).min(4);
+        let lanes = i64::from(value.ty.lanes);
+        let is_whole = lanes == i64::from(self.lane_count()) && first % group == 0 && lanes % group == 0;
+        if self.mems[mem].form != Form::Packed || !is_whole || self.lanes_are_masked() {
+            return false;
+        }
+        let parts = self.narrow(value, dtype);
+        let parts = self.b.convert("bitcast", &parts, Prim::int(32 / group as u32));
+        for word in 0..lanes / group {
+            let own = (word * group) as u32..((word + 1) * group) as u32;
+            let own = if lanes == group { parts.clone() } else { self.b.shuffle(&parts, &parts, own) };
+            let own = self.b.reinterpret(&own, Ty::scalar(Prim::I32));
+            self.b.set_slot(Slot { mem, group: first / group + word }, own);
+        }
+        true
+    }
+
     pub(super) fn read_register(&mut self, mem: Mem, index: Expr) -> Result<Value, EmitError> {
         if self.thread.is_some() && !self.is_private(mem) {
             let (first, stride) = self.elements(mem, index)?;
@@ -361,6 +381,9 @@ impl Emitter<'_> {
             }
             if stride == 0 {
                 self.write_element(mem, first, value);
+                return Ok(());
+            }
+            if stride == 1 && self.write_words(mem, first, value) {
                 return Ok(());
             }
             let len = self.kernel.mems[mem].span().as_int().unwrap_or(0);

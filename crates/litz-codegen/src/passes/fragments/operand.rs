@@ -98,6 +98,9 @@ impl Products<'_> {
         out: &mut Vec<Stmt>,
     ) -> Fragment {
         let Source { side, .. } = operand;
+        if let Some(held) = self.held(by, &operand, sum, around) {
+            return held;
+        }
         let [_, down, inner] = side.pieces(by, by.columns.into()).map(Expr::int);
         let elements = Expr::int(side.elements(by, by.columns.into()));
         let (mut number, mut count) = (Expr::zero(), Expr::one());
@@ -122,6 +125,33 @@ impl Products<'_> {
         };
         out.extend(nested(loops, body));
         own
+    }
+
+    /// An operand that threads hold already, each what an instruction takes of it, as sums of one are a left operand of the next: past the ends
+    /// of its sides are elements that nobody reads the sums of.
+    fn held(
+        &self,
+        by: &'static Instruction,
+        operand: &Source,
+        sum: &Sum,
+        around: &Around,
+    ) -> Option<Fragment> {
+        let Some(Op::Load { mem, index, guard, .. }) = sum.lets.get(&operand.val) else { return None };
+        let [across, point] = operand.axes;
+        let is_of_point = |rel: &Rel| rel.lhs.has_sym(point.var) || rel.rhs.has_sym(point.var);
+        if self.kernel.mems[*mem].space != MemorySpace::Register
+            || !operand.guard.is_empty()
+            || guard.iter().any(is_of_point)
+        {
+            return None;
+        }
+        let [lane, along, down, beside] = PLACES.map(|name| Expr::sym(Sym::new(name)));
+        let at = operand.side.of_thread(by, lane, [along, down, beside]);
+        let value =
+            |sym: Sym| if sym == across.var { Some(at[0]) } else { (sym == point.var).then_some(at[1]) };
+        let facts = places(&around.facts, operand.side, (by, by.columns));
+        let first = facts.simplify(position(index).subst(&value));
+        Some(Fragment { mem: *mem, first, steps: [Expr::zero(); 3] })
     }
 
     /// The rows of 16 bytes that an operand lies in, in shared memory, if it does.
