@@ -8,6 +8,7 @@ use litz_ir::kernel::{
     MatrixProduct, Mem, MemorySpace, PartMut, Stmt, Val, visit, visit_mut,
 };
 use litz_ir::target::Target;
+use std::collections::HashSet;
 
 /// The pass.
 pub const PASS: Pass = Pass { name: "clean", run };
@@ -131,4 +132,19 @@ fn drop_unused_locals(kernel: &mut Kernel) {
             *val = new_val[val.index()];
         }
     });
+}
+
+/// Removes values from statements that nothing in them uses, as long as nothing outside does.
+pub(super) fn drop_unused(body: &mut Vec<Stmt>) {
+    let mut used = HashSet::new();
+    let mut kept: Vec<Stmt> = Vec::new();
+    for stmt in std::mem::take(body).into_iter().rev() {
+        if matches!(&stmt, Stmt::Act(Act::Let { val, .. }) if !used.contains(val)) {
+            continue;
+        }
+        visit(std::slice::from_ref(&stmt), &mut |stmt| stmt.each_value(&mut |val| _ = used.insert(val)));
+        kept.push(stmt);
+    }
+    kept.reverse();
+    *body = kept;
 }

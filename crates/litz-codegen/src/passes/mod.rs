@@ -11,6 +11,7 @@ pub mod clean;
 pub mod contract;
 pub mod copies;
 pub mod demote;
+pub mod edges;
 pub mod flatten;
 pub mod fragments;
 pub mod handover;
@@ -19,6 +20,7 @@ pub mod interleave;
 pub mod pipeline;
 pub mod prefetch;
 pub mod reduce_lanes;
+pub mod resume;
 pub mod search;
 pub mod sync;
 pub mod tabulate;
@@ -59,6 +61,8 @@ pub const PASSES: &[Pass] = &[
     boxes::PASS,
     search::PASS,
     fragments::PASS,
+    resume::PASS,
+    edges::PASS,
     checked::PASS,
 ];
 
