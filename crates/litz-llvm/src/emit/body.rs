@@ -132,7 +132,10 @@ impl Emitter<'_> {
                 }
                 self.facts.declare_index(inner.var, extent);
                 let written = self.changed(&inner.body);
-                self.count(inner.var, extent, 1, &written, &mut |cx| cx.body(&inner.body))
+                let is_parted = self.part_lanes(&[extent]);
+                let result = self.count(inner.var, extent, 1, &written, &mut |cx| cx.body(&inner.body));
+                self.join_lanes(is_parted);
+                result
             }
         }
     }
@@ -230,7 +233,11 @@ impl Emitter<'_> {
             Condition::Always => self.body(then),
             Condition::Never => self.body(other),
             Condition::When(condition) if condition.ty.lanes == 1 => {
-                self.choose(&condition, &mut |cx| cx.body(then), &mut |cx| cx.body(other))
+                let sides: Vec<Expr> = cond.iter().flat_map(|rel| [rel.lhs, rel.rhs]).collect();
+                let is_parted = self.part_lanes(&sides);
+                let result = self.choose(&condition, &mut |cx| cx.body(then), &mut |cx| cx.body(other));
+                self.join_lanes(is_parted);
+                result
             }
             Condition::When(condition) => {
                 let not = self.not(&condition);

@@ -3,6 +3,7 @@
 use super::super::block::Value;
 use super::super::ty::{Prim, Ty};
 use super::super::{EmitError, Emitter};
+use super::levels::Thread;
 
 impl Emitter<'_> {
     /// What the lane has whose number differs in these bits, of a value in registers.
@@ -43,9 +44,9 @@ impl Emitter<'_> {
         self.b.impure(word.ty, &[mask, word], &text)
     }
 
-    /// The lanes that exchange what they have, a bit each: so many neighbours. Others may be elsewhere.
+    /// The lanes that exchange what they have, a bit each: so many neighbours where others may be elsewhere.
     fn group_mask(&mut self, lanes: u32) -> Value {
-        if lanes >= 32 {
+        if lanes >= 32 || self.thread.as_ref().is_some_and(Thread::has_all_lanes) {
             return self.b.int(Prim::I32, -1);
         }
         let lane = self.lane();
@@ -55,8 +56,8 @@ impl Emitter<'_> {
         self.b.binary("shl", &all, &first)
     }
 
-    /// Combines halves of so many neighbouring lanes until each has the result. The lower half is the first operand, so that all of them
-    /// compute the same.
+    /// Combines halves of so many neighbouring lanes until each has the result. Of values with positions the lower half is the first operand,
+    /// so that all of them compute the same.
     pub(in super::super) fn across_threads<const N: usize>(
         &mut self,
         lanes: u32,
@@ -67,6 +68,12 @@ impl Emitter<'_> {
         let mut half = lanes / 2;
         while half > 0 {
             let other = own.clone().map(|value| self.of_other_lane(&value, half, &mask));
+            // One value is combined with another in either order.
+            if N == 1 {
+                own = combine(self, &own, &other)?;
+                half /= 2;
+                continue;
+            }
             let lane = self.lane();
             let bit = self.b.int(Prim::I32, i64::from(half));
             let bit = self.b.binary("and", &lane, &bit);

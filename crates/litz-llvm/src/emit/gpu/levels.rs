@@ -9,9 +9,9 @@
 
 use std::rc::Rc;
 
-use litz_ir::kernel::{Kernel, Loop, Mem, MemorySpace, Shape, threads_of};
+use litz_ir::kernel::{Kernel, KernelLoopKind, Loop, Mem, MemorySpace, Shape, Stmt, threads_of, visit};
 use litz_ir::target::{Gpu, Level, Team};
-use litz_sym::Expr;
+use litz_sym::{Expr, Sym};
 
 use super::super::block::Value;
 use super::super::ty::Prim;
@@ -43,6 +43,10 @@ pub(in super::super) struct Thread {
     pub(super) filling: Option<Value>,
     /// Whether the approximations of the chip are enough for what the kernel stores.
     is_rough: bool,
+    /// Variables that the lanes of a warp have different values of.
+    varying: Rc<[Sym]>,
+    /// Whether lanes of a warp may be elsewhere.
+    is_parted: bool,
 }
 
 impl Thread {
@@ -50,6 +54,27 @@ impl Thread {
     pub(super) fn is_of_warps(&self) -> bool {
         self.count.is_multiple_of(Gpu::LANES)
     }
+
+    /// Whether the lanes of a warp come here together.
+    pub(super) fn has_all_lanes(&self) -> bool {
+        !self.is_parted
+    }
+}
+
+/// Variables of loops over the threads of a warp, and of those in which each of them may be elsewhere, and indices from data.
+fn varying(body: &[Stmt]) -> Rc<[Sym]> {
+    let mut found = Vec::new();
+    visit(body, &mut |stmt| match stmt {
+        Stmt::Loop(inner) => {
+            let is_of_thread = inner.kind.level().is_some_and(|level| !level.has_threads());
+            if is_of_thread || inner.kind == KernelLoopKind::Search {
+                found.push(inner.var);
+            }
+        }
+        Stmt::Act(_) => found.extend(stmt.defined()),
+        Stmt::If { .. } => {}
+    });
+    found.into()
 }
 
 /// Whether all floats that a kernel stores for others are of half types, of which there are some.
@@ -78,8 +103,26 @@ impl Emitter<'_> {
             filling: None,
             seen,
             is_rough: stores_half_types_alone(self.kernel),
+            varying: varying(&self.kernel.body),
+            is_parted: false,
         });
         Ok(())
+    }
+
+    /// Notes that lanes of a warp may be elsewhere from here on, if some expressions differ between them. Whether that was so.
+    pub(in super::super) fn part_lanes(&mut self, by: &[Expr]) -> bool {
+        let Some(thread) = &mut self.thread else { return false };
+        let before = thread.is_parted;
+        let varies = |sym: &Sym| thread.varying.contains(sym);
+        thread.is_parted |= by.iter().any(|e| e.syms().iter().any(varies));
+        before
+    }
+
+    /// Lanes have come together again as they were.
+    pub(in super::super) fn join_lanes(&mut self, is_parted: bool) {
+        if let Some(thread) = &mut self.thread {
+            thread.is_parted = is_parted;
+        }
     }
 
     /// The thread.
@@ -183,8 +226,10 @@ impl Emitter<'_> {
             let end = self.scalar(extent)?;
             conditions.push(self.b.compare("icmp slt", &var, &end));
         }
+        let is_parted = around.is_parted || !conditions.is_empty() && !team.level.has_threads();
         let runs = conditions.into_iter().reduce(|a, b| self.b.and(&a, &b));
-        let within = Thread { number: own, count: each, is_of_point: false, warpgroup, ..around.clone() };
+        let within =
+            Thread { number: own, count: each, is_of_point: false, warpgroup, is_parted, ..around.clone() };
         Ok((var, runs, within))
     }
 

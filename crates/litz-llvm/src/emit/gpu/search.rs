@@ -47,7 +47,10 @@ impl Emitter<'_> {
         let round = Round { inner, extent, ahead, cond, lanes, words };
         let written = self.changed(then);
         self.facts.declare_index(inner.var, extent);
-        self.count(inner.var, extent.ceildiv(words * lanes), 1, &written, &mut |cx| {
+        // Threads that ask by themselves go on by themselves.
+        let own = if lanes == 1 { vec![Expr::sym(inner.var)] } else { Vec::new() };
+        let is_parted = self.part_lanes(&own);
+        let result = self.count(inner.var, extent.ceildiv(words * lanes), 1, &written, &mut |cx| {
             let number = cx.scalar(cx.resolve(Expr::sym(inner.var)))?;
             let size = cx.b.int(Prim::I64, words * lanes);
             let first = cx.b.binary("mul", &number, &size);
@@ -75,7 +78,9 @@ impl Emitter<'_> {
                 let first = cx.b.binary("add", &first, &above);
                 run(cx, &first, &bits)
             })
-        })
+        });
+        self.join_lanes(is_parted);
+        result
     }
 
     /// Asks of the iterations of a round, from `first` on, whether they have something to do: a bit for each of a thread, or in the lane of
