@@ -81,7 +81,7 @@ impl Emitter<'_> {
                 let Some(count) = extent.as_int() else {
                     return Err(EmitError::malformed(format!("unrolled loop over {extent}")));
                 };
-                if self.store_words(inner, count)? {
+                if self.store_words(inner, count)? || self.load_pairs(inner, count)? {
                     return Ok(());
                 }
                 for value in 0..count {

@@ -1,7 +1,7 @@
 //! Prints the loads of operands and the products of a warp's instructions.
 
 use litz_ir::Dtype;
-use litz_ir::kernel::{Fragment, FragmentLoad, FragmentProduct, Mem, Operand, Rows};
+use litz_ir::kernel::{Act, Fragment, FragmentLoad, FragmentProduct, Loop, Mem, Operand, Rows, Stmt};
 use litz_ir::target::{Instruction, Side};
 use litz_sym::{Expr, Range, Sym};
 
@@ -11,6 +11,9 @@ use super::super::{Bound, EmitError, Emitter, Form};
 
 /// Bytes of a row that one lane finds the address of.
 const UNIT: i64 = 16;
+
+/// Matrices that lanes load together, at most.
+const MATRICES: usize = 4;
 
 /// Registers of a fragment in the order in which instructions name them: for each piece along the sum or the columns those of rows eight apart.
 pub(super) fn pieces(by: &Instruction, side: Side, columns: i64) -> Vec<[i64; 2]> {
@@ -102,44 +105,80 @@ impl Emitter<'_> {
 
     /// Loads a fragment: matrices of eight rows of 16 bytes, of which each lane finds the address of one.
     pub(in super::super) fn load_fragment(&mut self, load: &FragmentLoad) -> Result<(), EmitError> {
-        let FragmentLoad { by, side, into, rows } = load;
-        let (by, side) = (*by, *side);
-        let size = by.dtype.size() as i64;
-        if size > 4 || rows.is_transposed && size != 2 {
-            return Err(EmitError::unsupported(format!("rows of {} that lanes load together", by.dtype)));
-        }
-        let all = pieces(by, side, by.columns.into());
-        for some in all.chunks(4) {
+        let FragmentLoad { by, side, into, .. } = load;
+        let all = pieces(by, *side, by.columns.into());
+        for some in all.chunks(MATRICES) {
             // Matrices of the lanes: as many as there are pieces, in their order.
             let count = some.len() as i64;
             let (along, down) = (some[0][0], side.pieces(by, by.columns.into())[1]);
-            let address = self.row_of_lane(rows, [count, along, down], UNIT / size)?;
-            let address = self.shared(&address);
-            let transposed = if rows.is_transposed { ".trans" } else { "" };
-            let result = if count == 1 { "i32".into() } else { tuple("i32", count) };
-            let text = format!(
-                "call {result} @llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{count}{transposed}.b16.p3(ptr addrspace(3) {})",
-                address.text
-            );
-            let loaded = self.b.impure(Ty::scalar(Prim::I32), &[&address], &text);
-            for (number, &at) in some.iter().enumerate() {
-                let register = match count {
-                    1 => loaded.clone(),
-                    _ => self.element_of(&loaded, &result, number, Ty::scalar(Prim::I32)),
-                };
-                self.set_piece(into, at, i64::from(by.group), &register)?;
+            let loaded = self.load_matrices(load, [count, along, down], count as usize, None)?;
+            for (&at, register) in some.iter().zip(&loaded) {
+                self.set_piece(into, at, i64::from(by.group), register)?;
             }
         }
         self.touch(&[into.mem]);
         Ok(())
     }
 
-    /// The address that a lane finds: matrix `lane / 8` of `count`, row `lane % 8` of it.
+    /// Loads fragments of two matrices in a written-out loop, those of two iterations at once. False where the loop does something else.
+    pub(in super::super) fn load_pairs(&mut self, inner: &Loop, count: i64) -> Result<bool, EmitError> {
+        let [Stmt::Act(Act::FragmentLoad(load))] = &inner.body[..] else { return Ok(false) };
+        let FragmentLoad { by, side, into, .. } = load;
+        let all = pieces(by, *side, by.columns.into());
+        if all.len() * 2 != MATRICES || count % 2 != 0 {
+            return Ok(false);
+        }
+        let down = side.pieces(by, by.columns.into())[1];
+        for first in (0..count).step_by(2) {
+            let loaded = self.load_matrices(load, [2, 0, down], MATRICES, Some((inner.var, first)))?;
+            for (number, registers) in loaded.chunks(all.len()).enumerate() {
+                self.syms.insert(inner.var, Bound::Constant(first + number as i64));
+                for (&at, register) in all.iter().zip(registers) {
+                    self.set_piece(into, at, i64::from(by.group), register)?;
+                }
+            }
+            self.syms.remove(&inner.var);
+        }
+        self.touch(&[into.mem]);
+        Ok(true)
+    }
+
+    /// The registers of so many matrices that lanes load together.
+    fn load_matrices(
+        &mut self,
+        load: &FragmentLoad,
+        of_fragment: [i64; 3],
+        count: usize,
+        iteration: Option<(Sym, i64)>,
+    ) -> Result<Vec<Value>, EmitError> {
+        let FragmentLoad { by, rows, .. } = load;
+        let size = by.dtype.size() as i64;
+        if size > 4 || rows.is_transposed && size != 2 {
+            return Err(EmitError::unsupported(format!("rows of {} that lanes load together", by.dtype)));
+        }
+        let address = self.row_of_lane(rows, of_fragment, UNIT / size, iteration)?;
+        let address = self.shared(&address);
+        let transposed = if rows.is_transposed { ".trans" } else { "" };
+        let result = if count == 1 { "i32".into() } else { tuple("i32", count as i64) };
+        let text = format!(
+            "call {result} @llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{count}{transposed}.b16.p3(ptr addrspace(3) {})",
+            address.text
+        );
+        let loaded = self.b.impure(Ty::scalar(Prim::I32), &[&address], &text);
+        if count == 1 {
+            return Ok(vec![loaded]);
+        }
+        Ok((0..count).map(|at| self.element_of(&loaded, &result, at, Ty::scalar(Prim::I32))).collect())
+    }
+
+    /// The address that a lane finds: matrix `lane / 8` of `count`, row `lane % 8` of it, in the iteration of a loop from a first one on that has
+    /// these matrices.
     fn row_of_lane(
         &mut self,
         rows: &Rows,
         [count, first_along, down]: [i64; 3],
         unit: i64,
+        iteration: Option<(Sym, i64)>,
     ) -> Result<Value, EmitError> {
         let sym = Sym::new("fragment.lane");
         let lane = self.lane();
@@ -155,7 +194,11 @@ impl Emitter<'_> {
         } else {
             (lane.modulo(8) + below * 8, along * unit)
         };
-        let index = self.resolve(rows.first).replace(rows.row, row) + beside;
+        let mut first = self.resolve(rows.first);
+        if let Some((var, number)) = iteration {
+            first = first.replace(var, lane.floordiv(8 * count) + number);
+        }
+        let index = first.replace(rows.row, row) + beside;
         let index = self.facts.simplify(index);
         let address = self.address(rows.mem, index)?;
         self.syms.remove(&sym);
