@@ -51,9 +51,10 @@ const LANES_OF_ROW: u32 = 4;
 
 /// Plans the kernel.
 pub fn plan(problem: &Problem<'_>) -> Planned {
-    let names = ["w", "l", "g", "r", "e", "c", "x", "pair", "i", "j", "k"].map(|name| problem.name(name));
+    let names =
+        ["w", "l", "g", "r", "e", "c", "x", "u", "pair", "i", "j", "k"].map(|name| problem.name(name));
     let mut grid = problem.others.clone();
-    let rows = problem.warps * ROWS;
+    let rows = problem.rows();
     let mut start = Expr::zero();
     if problem.row.extent.as_int().is_none_or(|extent| extent > rows) {
         let block = problem.name(&format!("{}_block", problem.row.var));
@@ -86,8 +87,8 @@ pub fn plan(problem: &Problem<'_>) -> Planned {
 struct Tiles<'a> {
     problem: &'a Problem<'a>,
     /// Names of variables: of a warp, a lane, lanes that have a row, what a lane has of rows, instructions and columns, what is summed,
-    /// pairs of instructions, and of what an instruction takes.
-    names: [Sym; 11],
+    /// instructions below each other, pairs of them, and of what an instruction takes.
+    names: [Sym; 12],
     /// The first row of the block.
     start: Expr,
 }
@@ -137,7 +138,7 @@ impl Tiles<'_> {
                 let along = if side == 0 { problem.row } else { columns.axis };
                 let depth_points = ceil_to(depth.extent.as_int().unwrap_or(0), self.depth_of(task));
                 let points = match side {
-                    0 => [problem.warps * ROWS, depth_points],
+                    0 => [problem.rows(), depth_points],
                     _ => [columns.padded(), depth_points],
                 };
                 let Some(mut staged) = Staged::of(cx, *buf, index, [along, depth]) else { continue };
@@ -197,8 +198,14 @@ impl Tiles<'_> {
             Kind::Points(columns) => vec![self.of_points(vec![self.at_points(task, columns, Part::Whole)])],
             Kind::Reduction(columns) => {
                 let (r, rows) = (self.names[3], self.row_of_lane());
-                let of_lane =
-                    |part| looped(LoopKind::Unroll, r, 2, vec![self.leaf(task, part, rows, None, None)]);
+                let of_lane = |part| {
+                    looped(
+                        LoopKind::Unroll,
+                        r,
+                        self.rows_of_lane(),
+                        vec![self.leaf(task, part, rows, None, None)],
+                    )
+                };
                 let own = vec![
                     sums(),
                     of_lane(Part::Init),
@@ -226,7 +233,12 @@ impl Tiles<'_> {
         let leaf = self.leaf(task, part, row, None, None);
         let team = Team { level: Level::Lane, from: 0, each: LANES_OF_ROW };
         let lanes = i64::from(Gpu::LANES / LANES_OF_ROW);
-        looped(LoopKind::Level(team), g, lanes, vec![looped(LoopKind::Unroll, r, 2, vec![leaf])])
+        looped(
+            LoopKind::Level(team),
+            g,
+            lanes,
+            vec![looped(LoopKind::Unroll, r, self.rows_of_lane(), vec![leaf])],
+        )
     }
 
     /// What each lane of a warp does.
@@ -250,14 +262,15 @@ impl Tiles<'_> {
         let kind = LoopKind::Vector { lanes: beside as u32, copies: 1 };
         let body = looped(if is_reduced { LoopKind::Unroll } else { kind }, c, beside, vec![leaf]);
         let body = looped(LoopKind::Unroll, e, columns.padded() / width, vec![body]);
-        looped(LoopKind::Unroll, r, 2, vec![body])
+        looped(LoopKind::Unroll, r, self.rows_of_lane(), vec![body])
     }
 
     /// The sums of products.
     fn by_instructions(&self, task: &Task<'_>, columns: Columns, depth: Axis) -> Tree {
-        let [_, _, _, _, e, _, x, pair, i, j, k] = self.names;
+        let [_, _, _, _, e, _, x, u, pair, i, j, k] = self.names;
         let at_once = self.depth_of(task);
-        let row = self.of_warp() + Expr::sym(i);
+        let below = if self.problem.tiles == 1 { Expr::zero() } else { Expr::sym(u) * ROWS };
+        let row = self.of_warp() + below + Expr::sym(i);
         let (column, width) = match columns.is_paired {
             true => {
                 let place = Expr::sym(j).floordiv(2) * 4 + Expr::sym(pair) * 2 + Expr::sym(j).modulo(2);
@@ -274,6 +287,9 @@ impl Tiles<'_> {
             .fold(leaf, |body, (var, extent)| looped(LoopKind::Mma, var, extent, vec![body]));
         if columns.is_paired {
             body = looped(LoopKind::Unroll, pair, 2, vec![body]);
+        }
+        if self.problem.tiles > 1 {
+            body = looped(LoopKind::Unroll, u, self.problem.tiles, vec![body]);
         }
         let body = looped(LoopKind::Unroll, e, columns.padded() / width, vec![body]);
         let turns = ceil_to(depth.extent.as_int().unwrap_or(0), at_once) / at_once;
@@ -312,7 +328,12 @@ impl Tiles<'_> {
 
     /// The first row of a warp in the block.
     fn of_warp(&self) -> Expr {
-        Expr::sym(self.names[0]) * ROWS
+        Expr::sym(self.names[0]) * (self.problem.tiles * ROWS)
+    }
+
+    /// Rows that a lane has elements of, eight apart.
+    fn rows_of_lane(&self) -> i64 {
+        self.problem.tiles * ROWS / 8
     }
 
     /// A row that a lane has elements of, in the block.
@@ -324,7 +345,7 @@ impl Tiles<'_> {
     /// How many iterations the block takes.
     fn end(&self, grid: &[Axis]) -> Expr {
         let problem = self.problem;
-        let rows = Axis { var: self.names[8], extent: Expr::int(problem.warps * ROWS) };
+        let rows = Axis { var: self.names[9], extent: Expr::int(problem.rows()) };
         let axes = [grid, &[rows]].concat();
         let row = self.start + Expr::sym(rows.var);
         let at = |e: Expr| substitute(substitute(e, &problem.values), &[(problem.row.var, row)]);

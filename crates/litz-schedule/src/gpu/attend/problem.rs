@@ -13,14 +13,24 @@ use litz_ir::target::{Gpu, Instruction, Target};
 use litz_sym::{Expr, Sym};
 use std::collections::BTreeSet;
 
-/// Rows of a warp: those of an instruction.
+/// Rows of an instruction.
 pub const ROWS: i64 = 16;
+
+/// Instructions below each other that a warp has, at most: what it loads from shared memory all of them take.
+const TILES: i64 = 2;
+
+/// Blocks of a unit at a time, from which on warps have several instructions below each other: fewer blocks have fewer warps that wait for
+/// each other's results.
+const BLOCKS: i64 = 2;
 
 /// Warps of a block, at most. Each block reads all columns, and more of its rows share them.
 const WARPS: i64 = 4;
 
 /// Registers that a thread has for elements of tiles, at most: the rest is for what it computes.
 const REGISTERS: i64 = 236;
+
+/// As [`REGISTERS`], where it computes for several instructions below each other.
+const REGISTERS_OF_TILES: i64 = 200;
 
 /// What is to be planned.
 pub struct Problem<'a> {
@@ -40,6 +50,8 @@ pub struct Problem<'a> {
     pub values: Vec<(Sym, Expr)>,
     /// Warps of a block.
     pub warps: i64,
+    /// Instructions below each other of a warp.
+    pub tiles: i64,
 }
 
 /// A nest, and what warps do for it.
@@ -114,10 +126,24 @@ impl<'a> Problem<'a> {
         let row = row_of(&tasks, &values, &axes)?;
         pair_columns(cx, &mut tasks);
         let others = axes.into_iter().filter(|axis| axis.var != row.var).collect();
-        let rows = size(&cx.loops.facts, row.extent);
-        let warps = (1..=WARPS).find(|&warps| warps == WARPS || rows <= warps * ROWS).unwrap_or(1);
-        let problem = Problem { cx, group, over, parts: tasks, row, others, values, warps };
-        (problem.registers() <= REGISTERS).then_some(problem)
+        let mut problem = Problem { cx, group, over, parts: tasks, row, others, values, warps: 1, tiles: 1 };
+        if problem.registers() > REGISTERS {
+            return None;
+        }
+        let count = |axis: &Axis| size(&cx.loops.facts, axis.extent);
+        let rows = count(&row);
+        let others: i64 = problem.others.iter().map(count).product();
+        let blocks = others * ceil_to(rows, WARPS * TILES * ROWS) / (WARPS * TILES * ROWS);
+        let fits = problem.registers_of_tiles() * TILES <= REGISTERS_OF_TILES;
+        problem.tiles = if fits && blocks >= BLOCKS * i64::from(gpu.units) { TILES } else { 1 };
+        let of_warp = problem.tiles * ROWS;
+        problem.warps = (1..=WARPS).find(|&warps| warps == WARPS || rows <= warps * of_warp).unwrap_or(1);
+        Some(problem)
+    }
+
+    /// Rows of a block.
+    pub fn rows(&self) -> i64 {
+        self.warps * self.tiles * ROWS
     }
 
     /// All nests.
@@ -138,15 +164,26 @@ impl<'a> Problem<'a> {
 
     /// Registers of a thread for what is passed on, and for the sums of the product that has most.
     fn registers(&self) -> i64 {
-        let stores = |task: &Task<'a>, buf: Buf| self.cx.deps.stmts[task.member.stmt].writes.contains(&buf);
-        let of = |buf: Buf| {
-            let task = self.tasks().find(|task| stores(task, buf));
-            let bytes = self.cx.loops.bufs[buf].dtype.size() as i64;
-            task.map_or(0, |task| (task.kind.of_thread() * bytes + 3) / 4)
-        };
-        let passed: i64 = passed_on(self.cx, self.group).into_iter().map(of).sum();
+        let passed: i64 = passed_on(self.cx, self.group).into_iter().map(|buf| self.registers_of(buf)).sum();
         let sums = self.tasks().filter(|task| matches!(task.kind, Kind::Product { .. }));
         passed + sums.map(|task| task.kind.of_thread()).max().unwrap_or(0)
+    }
+
+    /// As [`Problem::registers`], where what one nest passes on takes the registers of what it has read, and sums those of what they are
+    /// added to.
+    fn registers_of_tiles(&self) -> i64 {
+        let (kept, passed): (Vec<Buf>, Vec<Buf>) =
+            passed_on(self.cx, self.group).into_iter().partition(|&buf| self.is_kept(buf));
+        let kept: i64 = kept.into_iter().map(|buf| self.registers_of(buf)).sum();
+        kept + passed.into_iter().map(|buf| self.registers_of(buf)).max().unwrap_or(0)
+    }
+
+    /// Registers of a thread for its elements of a buffer, at the rows of an instruction.
+    fn registers_of(&self, buf: Buf) -> i64 {
+        let mut stored =
+            self.tasks().filter(|task| self.cx.deps.stmts[task.member.stmt].writes.contains(&buf));
+        let bytes = self.cx.loops.bufs[buf].dtype.size() as i64;
+        stored.next().map_or(0, |task| (task.kind.of_thread() * bytes + 3) / 4)
     }
 }
 
@@ -235,7 +272,7 @@ fn row_of(tasks: &[Vec<Task<'_>>; 3], values: &[(Sym, Expr)], axes: &[Axis]) -> 
 }
 
 /// Lets columns be taken in pairs, unless a product sums along them where its left operand is in registers: instructions leave sums where
-/// they take operands.
+/// they take operands. Nor are they where a right operand has them side by side: lanes load eight neighbours together.
 fn pair_columns(cx: &Cx<'_>, tasks: &mut [Vec<Task<'_>>; 3]) {
     let mut fixed: BTreeSet<(Buf, usize)> = BTreeSet::new();
     let written: BTreeSet<Buf> =
@@ -248,8 +285,11 @@ fn pair_columns(cx: &Cx<'_>, tasks: &mut [Vec<Task<'_>>; 3]) {
         body.iter().filter_map(of).collect()
     };
     for task in tasks.iter().flatten() {
-        if let Kind::Product { depth, operands: [left, _], .. } = task.kind {
+        if let Kind::Product { columns, depth, operands: [left, right], .. } = task.kind {
             fixed.extend(places(depth.var, &task.nest.body[left..=left]));
+            if has_side_by_side(cx, columns.axis, &task.nest.body[right].op) {
+                fixed.extend(places(columns.axis.var, &task.nest.body));
+            }
         }
     }
     // What a nest passes on lies as what it has read.
@@ -278,6 +318,14 @@ fn pair_columns(cx: &Cx<'_>, tasks: &mut [Vec<Task<'_>>; 3]) {
             Kind::Row => {}
         }
     }
+}
+
+/// Whether elements that lie side by side are loaded along an axis, of two bytes, which lanes transpose as they load them together.
+fn has_side_by_side(cx: &Cx<'_>, axis: Axis, op: &InstOp) -> bool {
+    let InstOp::Load { buf, index, .. } = op else { return false };
+    let data = &cx.loops.bufs[*buf];
+    let mut dims = index.iter().zip(&data.strides);
+    data.dtype.size() == 2 && dims.any(|(at, stride)| stride.is_one() && at.has_sym(axis.var))
 }
 
 /// The next multiple.
