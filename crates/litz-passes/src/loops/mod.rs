@@ -23,6 +23,7 @@ pub mod pad_rows;
 pub mod patches;
 pub mod pitch;
 mod positions;
+pub mod powers;
 mod prologue;
 mod put_off;
 mod ranges;
@@ -113,6 +114,7 @@ pub const PASSES: &[Pass] = &[
     Pass::new("transpose", transpose::run),
     Pass { name: "pad_rows", wants: pad_rows::wants, run: pad_rows::run },
     Pass::new("online", online::run),
+    Pass { name: "powers", wants: powers::wants, run: powers::run },
     Pass { name: "pitch", wants: pitch::wants, run: pitch::run },
     Pass { name: "split_scatter", wants: split_scatter::wants, run: split_scatter::run },
     Pass::new("split_reduce", split_reduce::run),
