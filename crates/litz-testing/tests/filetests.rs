@@ -66,7 +66,7 @@ fn test(name: &str, path: &Path) -> Result<(), String> {
         ["lower", _] => file.expect(&stages::lower(&file)?),
         ["schedule", _] => file.expect(&stages::schedule(&file)?),
         ["realize", _] => file.expect(&stages::realize(&file)?),
-        ["emit", "cpu", _] => stages::emit_cpu(&file),
+        ["emit", "cpu" | "gpu", _] => stages::emit(&file),
         ["run", _, _] | ["issues", _] => run::run(&file),
         _ => Err("no kind of test is in this folder".into()),
     }

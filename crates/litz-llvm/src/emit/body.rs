@@ -336,6 +336,9 @@ impl Emitter<'_> {
             self.b.continue_in(passed);
         } else {
             // Others would wait for it forever. It goes on with an index that there is.
+            if let Some(slot) = self.thread.as_ref().and_then(|thread| thread.failed.clone()) {
+                self.b.effect(&[&slot], &format!("store i1 true, ptr {}", slot.text));
+            }
             self.b.jump(passed);
             self.b.continue_in(passed);
             value = self.b.select(&fails, &self.b.int(Prim::I64, 0), &value);
@@ -348,8 +351,15 @@ impl Emitter<'_> {
         Ok(())
     }
 
+    /// Whether the kernel checks indices.
+    pub(super) fn may_fail(&self) -> bool {
+        let mut fails = false;
+        visit(&self.kernel.body, &mut |stmt| fails |= matches!(stmt, Stmt::Act(Act::Bind { .. })));
+        fails
+    }
+
     /// Whether threads of the kernel wait for others, or lanes of a warp ask each other.
-    fn waits_for_others(&self) -> bool {
+    pub(super) fn waits_for_others(&self) -> bool {
         let is_search = |inner: &Loop| inner.kind == KernelLoopKind::Search;
         let mut waits = false;
         visit(&self.kernel.body, &mut |stmt| {

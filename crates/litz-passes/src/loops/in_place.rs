@@ -24,8 +24,13 @@ use litz_sym::{Expr, Sym};
 use std::collections::HashSet;
 
 /// Renames buffers; returns how many.
-pub fn run(loops: &mut Loops, _: &Cx<'_>) -> usize {
-    rewrite(loops).iter().filter(|note| note.verdict.is_ok()).count()
+pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
+    let notes = rewrite(loops);
+    // A GPU would be waited for in the middle of each call.
+    if cx.target.gpu().is_none() {
+        positions::check_first(loops);
+    }
+    notes.iter().filter(|note| note.verdict.is_ok()).count()
 }
 
 /// Renames buffers, and says of each that was considered what became of it.
@@ -45,7 +50,6 @@ pub fn rewrite(loops: &mut Loops) -> Vec<InPlaceNote> {
     let copies: Vec<InPlaceNote> = copies.collect();
     notes.extend(copies.into_iter().rev().filter(|note| !noted.contains(&note.result)));
     renaming.finish();
-    positions::check_first(loops);
     notes
 }
 

@@ -136,7 +136,7 @@ pub fn realize(file: &TestFile) -> Result<String, String> {
 
 /// The LLVM IR of kernels, after the target's passes, has what `// check:` comments say, in that order, and between two of them nothing that
 /// `// check-not:` says; LLVM accepts it.
-pub fn emit_cpu(file: &TestFile) -> Result<(), String> {
+pub fn emit(file: &TestFile) -> Result<(), String> {
     let settings = Settings::of(file)?;
     let [source] = &file.texts[..] else { return Err("expected one text".into()) };
     let mut kernels = kernels(source)?;

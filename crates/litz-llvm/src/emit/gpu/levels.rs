@@ -14,7 +14,7 @@ use litz_ir::target::{Gpu, Level, Team};
 use litz_sym::{Expr, Sym};
 
 use super::super::block::Value;
-use super::super::ty::Prim;
+use super::super::ty::{Prim, Ty};
 use super::super::{Bound, EmitError, Emitter, body};
 use super::rings;
 
@@ -41,6 +41,8 @@ pub(in super::super) struct Thread {
     pub(super) rings: Rc<[rings::Place]>,
     /// The barrier that counts what comes to the buffer that is filled, an address in shared memory.
     pub(super) filling: Option<Value>,
+    /// Where the thread notes that an index was out of range, in a kernel whose threads wait for others.
+    pub(in super::super) failed: Option<Value>,
     /// Whether the approximations of the chip are enough for what the kernel stores.
     is_rough: bool,
     /// Variables that the lanes of a warp have different values of.
@@ -105,7 +107,15 @@ impl Emitter<'_> {
             is_rough: stores_half_types_alone(self.kernel),
             varying: varying(&self.kernel.body),
             is_parted: false,
+            failed: None,
         });
+        if self.waits_for_others() && self.may_fail() {
+            let slot = self.b.alloca("i1");
+            self.b.effect_at(0, &[], &format!("store i1 false, ptr {}", slot.text));
+            if let Some(thread) = &mut self.thread {
+                thread.failed = Some(slot);
+            }
+        }
         Ok(())
     }
 
@@ -233,8 +243,24 @@ impl Emitter<'_> {
         Ok((var, runs, within))
     }
 
-    /// Whether this is the thread, of those around, that stores to a memory. None where each does.
+    /// Whether this is the thread, of those around, that stores to a memory. None where each does. One that has failed stores nothing that outlives
+    /// the kernel: it goes on with an index that there is, for the sake of others, and what it computes is nobody's.
     pub(in super::super) fn is_storing(&mut self, mem: Mem) -> Option<Value> {
+        let outlives = matches!(self.kernel.mems[mem].space, MemorySpace::Write | MemorySpace::Update);
+        let failed = self.thread.as_ref().and_then(|thread| thread.failed.clone()).filter(|_| outlives);
+        let is_sound = failed.map(|slot| {
+            let failed = self.b.impure(Ty::I1, &[&slot], &format!("load i1, ptr {}", slot.text));
+            let one = self.b.int(Prim::I1, 1);
+            self.b.binary("xor", &failed, &one)
+        });
+        match (self.is_first_of(mem), is_sound) {
+            (Some(first), Some(sound)) => Some(self.b.and(&first, &sound)),
+            (first, sound) => first.or(sound),
+        }
+    }
+
+    /// Whether this is the first of the threads around, one of which stores to a memory. None where each does.
+    fn is_first_of(&mut self, mem: Mem) -> Option<Value> {
         let space = self.kernel.mems[mem].space;
         let thread = self.thread.clone()?;
         if !space.is_shared() {
