@@ -18,6 +18,7 @@
 //! | [`contraction`] | is a nest a sum of products of two operands, and which axes has each? |
 //! | [`online`] | which reductions can be computed with each other's results so far, and corrected when these change? |
 //! | [`parts`] | which instructions of a nest run in which of its parts? |
+//! | [`rounded`] | what is rounded to half types in the end? |
 //! | [`together`] | how many lanes side by side have one value? |
 //! | [`copies`] | what are the copies that a schedule declares? |
 //! | [`footprint`] | how many elements has memory that a schedule declares, and where in it is each? |
@@ -44,6 +45,7 @@ pub mod legality;
 pub mod online;
 pub mod parts;
 pub mod results;
+pub mod rounded;
 pub mod threads;
 pub mod together;
 pub mod uses;

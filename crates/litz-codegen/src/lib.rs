@@ -16,10 +16,12 @@ mod routine;
 
 use litz_analysis::copies::with_copies;
 use litz_analysis::results::with_results;
+use litz_analysis::rounded::Rounded;
 use litz_ir::kernel::Kernel;
 use litz_ir::loops::{Buf, Loops, Nest, Stmt};
 use litz_ir::program::{Program, ProgramStep};
 use litz_ir::schedule::{Reuse, Schedule, ScheduleStep};
+use litz_ir::target::Target;
 use litz_ir::{Diag, Diags};
 use std::collections::{HashMap, HashSet};
 
@@ -68,6 +70,8 @@ impl Realized {
 /// When the schedule does not fit the loops: a leaf names no nest, an access does not match its local buffer, a
 /// tile has no constant extent. Verified input gives no error.
 pub fn realize(loops: &Loops, schedule: &Schedule) -> Result<Realized, Diags> {
+    // CPUs have no approximations.
+    let rounded = matches!(schedule.target, Target::Gpu(_)).then(|| Rounded::of(loops));
     let loops = &*with_copies(with_results(loops, schedule), schedule);
     let names = Names::new(loops, schedule);
     let (mut kernels, mut built) = (alike::Kernels::default(), Vec::new());
@@ -75,7 +79,11 @@ pub fn realize(loops: &Loops, schedule: &Schedule) -> Result<Realized, Diags> {
     for step in &schedule.steps {
         if let ScheduleStep::Kernel(plan) = step {
             match kernels.build(loops, &names, plan, &schedule.target) {
-                Ok(k) => built.push(k),
+                Ok(mut k) => {
+                    k.kernel.approximate =
+                        rounded.as_ref().is_some_and(|rounded| rounded.are_all(&plan.nests()));
+                    built.push(k);
+                }
                 Err(e) => errors.push(e),
             }
         }

@@ -89,6 +89,8 @@ pub struct Kernel {
     pub persistent: Option<u32>,
     /// Registers of 32 bits that a thread has, at most.
     pub registers: Option<u32>,
+    /// Functions may be the approximations of the target, since what is stored is rounded to half types in the end.
+    pub approximate: bool,
     /// Rings of buffers in shared memory.
     pub rings: Table<Ring, RingData>,
     /// Types of values, by id.
@@ -284,6 +286,7 @@ impl Kernel {
             grain: 1,
             persistent: None,
             registers: None,
+            approximate: false,
             rings: Table::new(),
             vals: Table::new(),
             body: Vec::new(),

@@ -119,6 +119,10 @@ impl Reader {
             (kernel.grid, kernel.grain, [kernel.persistent, kernel.registers]) = cx.grid()?;
             return Ok(true);
         }
+        if cx.eat("approximate") {
+            kernel.approximate = true;
+            return Ok(true);
+        }
         if cx.is("check") {
             return self.check(cx).map(|()| true);
         }

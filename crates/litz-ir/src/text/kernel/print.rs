@@ -36,6 +36,9 @@ impl Display for Kernel {
         }
         write_guards(f, LINE, &self.facts)?;
         self.write_grid(f)?;
+        if self.approximate {
+            writeln!(f, "{LINE}approximate")?;
+        }
         locals.iter().try_for_each(|&mem| self.write_mem(f, mem))?;
         for (ring, data) in self.rings.iter() {
             writeln!(f, "{LINE}{ring} {data}")?;

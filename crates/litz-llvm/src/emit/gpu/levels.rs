@@ -9,7 +9,7 @@
 
 use std::rc::Rc;
 
-use litz_ir::kernel::{Kernel, KernelLoopKind, Loop, Mem, MemorySpace, Shape, Stmt, threads_of, visit};
+use litz_ir::kernel::{KernelLoopKind, Loop, Mem, MemorySpace, Shape, Stmt, threads_of, visit};
 use litz_ir::target::{Gpu, Level, Team};
 use litz_sym::{Expr, Sym};
 
@@ -43,8 +43,6 @@ pub(in super::super) struct Thread {
     pub(super) filling: Option<Value>,
     /// Where the thread notes that an index was out of range, in a kernel whose threads wait for others.
     pub(in super::super) failed: Option<Value>,
-    /// Whether the approximations of the chip are enough for what the kernel stores.
-    is_rough: bool,
     /// Variables that the lanes of a warp have different values of.
     varying: Rc<[Sym]>,
     /// Whether lanes of a warp may be elsewhere.
@@ -79,14 +77,6 @@ fn varying(body: &[Stmt]) -> Rc<[Sym]> {
     found.into()
 }
 
-/// Whether all floats that a kernel stores for others are of half types, of which there are some.
-fn stores_half_types_alone(kernel: &Kernel) -> bool {
-    let stored = body::written(&kernel.body).into_iter().map(|mem| &kernel.mems[mem]);
-    let stored = stored.filter(|data| !data.space.is_local() || data.space == MemorySpace::Global);
-    let mut floats = stored.map(|data| data.dtype).filter(|dtype| dtype.is_float()).peekable();
-    floats.peek().is_some() && floats.all(|dtype| dtype.compute() != dtype)
-}
-
 impl Emitter<'_> {
     /// Numbers the threads of a block.
     pub(super) fn begin_thread(&mut self, shape: &Shape) -> Result<(), EmitError> {
@@ -104,7 +94,6 @@ impl Emitter<'_> {
             rings: Rc::default(),
             filling: None,
             seen,
-            is_rough: stores_half_types_alone(self.kernel),
             varying: varying(&self.kernel.body),
             is_parted: false,
             failed: None,
@@ -142,7 +131,7 @@ impl Emitter<'_> {
 
     /// Whether the approximations of the chip are enough.
     pub(in super::super) fn is_rough(&self) -> bool {
-        self.thread.as_ref().is_some_and(|thread| thread.is_rough)
+        self.thread.is_some() && self.kernel.approximate
     }
 
     /// The number of the lane in its warp, an i32.
