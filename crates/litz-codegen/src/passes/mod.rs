@@ -4,6 +4,7 @@
 //! a second backend inherits it, and the reference device runs what it says. A pass that has run changes nothing when it
 //! runs again.
 
+pub mod ahead;
 pub mod boxes;
 pub mod checked;
 pub mod clamp;
@@ -54,6 +55,7 @@ pub const PASSES: &[Pass] = &[
     pipeline::PASS,
     handover::PASS,
     clamp::PASS,
+    ahead::PASS,
     transpose_loads::PASS,
     reduce_lanes::PASS,
     interleave::PASS,
@@ -67,11 +69,11 @@ pub const PASSES: &[Pass] = &[
 ];
 
 /// What realization ends with, in order: after it a kernel has no dead statements, flat memories and registers that have constant indices;
-/// one of a GPU copies what threads have side by side at once, and ahead of pipelined loops, from inside of memories, with barriers between threads,
+/// one of a GPU copies what threads have side by side at once, and ahead of pipelined loops, from inside of memories, loads ahead of stores, with barriers between threads,
 /// boxes where one of them copies, and warps that look for what is to be done.
 pub fn realization(target: &Target) -> &'static [Pass] {
     const COMMON: [Pass; 3] = [clean::PASS, flatten::PASS, demote::PASS];
-    const OF_GPU: [Pass; 11] = [
+    const OF_GPU: [Pass; 12] = [
         COMMON[0],
         COMMON[1],
         COMMON[2],
@@ -80,6 +82,7 @@ pub fn realization(target: &Target) -> &'static [Pass] {
         pipeline::PASS,
         handover::PASS,
         clamp::PASS,
+        ahead::PASS,
         sync::PASS,
         boxes::PASS,
         search::PASS,

@@ -209,8 +209,13 @@ fn of_member(
     };
     let points = bind.clone();
     let inside = loops_of(if own.reduces() { &own.reduced } else { &scanned }, &mut bind);
+    // Short runs are written out, so that a thread loads what it scans at once.
+    let is_short = |axis: &Axis| axis.extent.as_int().is_some_and(|extent| (1..=KEPT).contains(&extent));
+    let kind = if !own.reduces() && inside.iter().all(is_short) { LoopKind::Unroll } else { LoopKind::For };
+    let within =
+        |body: Vec<Tree>| inside.iter().rev().fold(body, |body, &axis| vec![Tree::Loop { kind, axis, body }]);
     let spread_out = |part: Part, bind: &mut Vec<(Sym, Expr)>, more: Vec<Tree>| -> Vec<Tree> {
-        let Some(row) = row else { return [nested(kept(part, bind, None), &inside), more].concat() };
+        let Some(row) = row else { return [within(kept(part, bind, None)), more].concat() };
         let walk = Walk::of(cx, team, row, names);
         bind.push((row.var, walk.place));
         // What is reduced is in registers already, and combined in the order of the row.
@@ -221,7 +226,7 @@ fn of_member(
             of_turn.push(memory_of(cx, copy));
             of_turn.extend(walk.elements(vec![copied(cx, copy, values, Some(&walk))], at_once(team)));
         }
-        of_turn.extend(walk.elements(nested(kept(part, bind, Some(&walk)), &inside), of_vector));
+        of_turn.extend(walk.elements(within(kept(part, bind, Some(&walk))), of_vector));
         let mut body = walk.turns(of_turn);
         body.extend(more);
         vec![walk.by(team, body)]
