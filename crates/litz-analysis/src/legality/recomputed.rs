@@ -315,7 +315,12 @@ impl<'a> Verifier<'a> {
             return false;
         }
         // Of a copy in another layout places in memory say nothing about those of what is copied.
-        let is_itself = read.nest.body[read.at].op.element().is_some_and(|(buf, _)| buf == read.held);
+        let layout = |buf: Buf| {
+            let data = &self.loops.bufs[buf];
+            (&data.sizes, &data.strides)
+        };
+        let is_itself =
+            read.nest.body[read.at].op.element().is_some_and(|(buf, _)| layout(buf) == layout(read.held));
         let load = access(read.nest, read.place, read.at);
         let mut is_apart = || is_itself && proofs.are_apart_within(self.loops, [&outside, &both], own, load);
         if !both.is_empty() && !is_apart() {

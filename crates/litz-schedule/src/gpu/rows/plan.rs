@@ -12,8 +12,12 @@ use crate::nest;
 use litz_analysis::access::substitute;
 use litz_ir::loops::Axis;
 use litz_ir::schedule::{Holds, KernelPlan, Layout, Leaf, Local, LocalSpace, LoopKind, Part, Tree};
-use litz_ir::target::Level;
+use litz_ir::target::{BlockNeeds, Gpu, Level, Target};
 use litz_sym::{Expr, Facts, Sym};
+
+/// Instructions of nests, at most, for which so many registers are enough.
+const SHORT: usize = 12;
+const FEW_REGISTERS: i64 = 32;
 
 /// The kernel of a group.
 pub fn plan(cx: &Cx<'_>, group: &Group, team: &Team) -> KernelPlan {
@@ -37,7 +41,7 @@ pub fn plan(cx: &Cx<'_>, group: &Group, team: &Team) -> KernelPlan {
     let names = ["t", "c", "u", "v"].map(name);
     let kept = team.copies.iter().filter(|copy| !copy.is_of_turn);
     body.extend(kept.clone().map(|copy| memory_of(cx, copy)));
-    for copy in kept.filter(|copy| copy.made_by.is_none()) {
+    for copy in kept.filter(|copy| copy.made_by.is_none() && !comes_with(cx, &group.members[0], copy)) {
         let walk = copy.row.map(|row| Walk::of(cx, team, row, names));
         let leaf = copied(cx, copy, &values, walk.as_ref());
         body.push(match walk {
@@ -56,7 +60,20 @@ pub fn plan(cx: &Cx<'_>, group: &Group, team: &Team) -> KernelPlan {
         let names = [name(&format!("{}_block", row.var)), name("row")];
         grid.extend(by_blocks(Level::Warp, (row, ends), width, names, &mut body));
     }
-    KernelPlan::new(grid, 1, body)
+    let registers = if grid.is_empty() { None } else { registers(cx, group, team) };
+    KernelPlan { registers, ..KernelPlan::new(grid, 1, body) }
+}
+
+/// Registers of a thread, at most, with which a unit runs as many blocks as have their rows in its shared memory, where these are several and
+/// what nests compute needs no more.
+fn registers(cx: &Cx<'_>, group: &Group, team: &Team) -> Option<u32> {
+    let Target::Gpu(gpu) = cx.target else { return None };
+    let has_row = team.registers == 0 && team.copies.iter().any(|copy| copy.space == LocalSpace::Shared);
+    let needs = BlockNeeds { threads: team.width, registers: FEW_REGISTERS, shared_bytes: team.shared };
+    let blocks = gpu.resident(needs) / i64::from(gpu.units);
+    let are_short = group.stmts().into_iter().all(|s| nest(cx.loops, s).body.len() <= SHORT);
+    let registers = u32::try_from(i64::from(gpu.unit.registers) / (blocks.max(1) * team.width)).ok()?;
+    (has_row && blocks > 1 && are_short).then_some(registers.min(Gpu::REGISTERS))
 }
 
 /// How the threads of a row take its elements.
@@ -135,6 +152,15 @@ impl Walk {
 /// Elements that a thread loads and stores at once.
 fn at_once(team: &Team) -> LoopKind {
     LoopKind::Vector { lanes: team.vector as u32, copies: 1 }
+}
+
+/// Whether threads copy an element to the memory of their block where this member, which is the first, reduces it: they have it at hand then.
+fn comes_with(cx: &Cx<'_>, first: &Member, copy: &RowCopy) -> bool {
+    let own = nest(cx.loops, first.stmt);
+    let is_once = own.reduces() && !own.axes.iter().any(|axis| first.is_own(axis));
+    let reads = cx.deps.stmts[first.stmt].reads.contains(&copy.buf);
+    let is_along = spread(cx, first).zip(copy.row).is_some_and(|(own, row)| own.extent == row.extent);
+    copy.space == LocalSpace::Shared && copy.made_by.is_none() && is_once && reads && is_along
 }
 
 /// The name of a copy.
@@ -226,6 +252,9 @@ fn of_member(
             of_turn.push(memory_of(cx, copy));
             of_turn.extend(walk.elements(vec![copied(cx, copy, values, Some(&walk))], at_once(team)));
         }
+        let is_first = member.stmt == group.members[0].stmt;
+        let copies = team.copies.iter().filter(|copy| is_first && comes_with(cx, member, copy));
+        of_turn.extend(copies.map(|copy| copied(cx, copy, values, Some(&walk))));
         of_turn.extend(walk.elements(within(kept(part, bind, Some(&walk))), of_vector));
         let mut body = walk.turns(of_turn);
         body.extend(more);

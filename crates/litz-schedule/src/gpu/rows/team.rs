@@ -49,6 +49,9 @@ pub struct Team {
     pub locals: Vec<(Buf, LocalSpace)>,
     /// What members read of a row, and is loaded once.
     pub copies: Vec<RowCopy>,
+    /// Registers of a thread, and bytes that the threads of a block share, for elements of rows in these.
+    pub registers: i64,
+    pub shared: i64,
 }
 
 /// A buffer of which the threads of a row keep what they read: each loads its elements once, or has them from where it stored them.
@@ -200,7 +203,7 @@ impl Shape {
             };
             copies.push(RowCopy { space, is_of_turn, ..copy.clone() });
         }
-        Some(Team { level, width, vector, locals, copies })
+        Some(Team { level, width, vector, locals, copies, registers, shared })
     }
 }
 
