@@ -72,7 +72,8 @@ fn registers(cx: &Cx<'_>, group: &Group, team: &Team) -> Option<u32> {
     let needs = BlockNeeds { threads: team.width, registers: FEW_REGISTERS, shared_bytes: team.shared };
     let blocks = gpu.resident(needs) / i64::from(gpu.units);
     let are_short = group.stmts().into_iter().all(|s| nest(cx.loops, s).body.len() <= SHORT);
-    let registers = u32::try_from(i64::from(gpu.unit.registers) / (blocks.max(1) * team.width)).ok()?;
+    let registers = i64::from(gpu.unit.registers) / (blocks.max(1) * team.width);
+    let registers = u32::try_from(registers / Gpu::REGISTER_STEP * Gpu::REGISTER_STEP).ok()?;
     (has_row && blocks > 1 && are_short).then_some(registers.min(Gpu::REGISTERS))
 }
 
