@@ -69,8 +69,8 @@ pub const PASSES: &[Pass] = &[
 ];
 
 /// What realization ends with, in order: after it a kernel has no dead statements, flat memories and registers that have constant indices;
-/// one of a GPU copies what threads have side by side at once, and ahead of pipelined loops, from inside of memories, loads ahead of stores, with barriers between threads,
-/// boxes where one of them copies, and warps that look for what is to be done.
+/// one of a GPU copies what threads have side by side at once, and ahead of pipelined loops, from inside of memories, and loads ahead of stores,
+/// with barriers between threads, boxes where one of them copies, and warps that look for what is to be done.
 pub fn realization(target: &Target) -> &'static [Pass] {
     const COMMON: [Pass; 3] = [clean::PASS, flatten::PASS, demote::PASS];
     const OF_GPU: [Pass; 12] = [

@@ -2,7 +2,7 @@
 //! buffer that is read across is copied to shared memory along its own rows first.
 //!
 //! Of 64 by 64 points a thread copies 4 bytes at once and stores two neighbours, where rows begin with such: it reads them of two rows of the copy. A
-//! warp takes two lines of 16 pairs, so that it reads of 16 rows, which the swizzle puts into different banks, and of each the two elements of a unit.
+//! warp takes two lines of 16 pairs, so that it reads 16 rows, which the swizzle puts into different banks, and of each the two elements of a unit.
 //!
 //! ```text
 //! parallel i_block in ceildiv(n, 32), j_block in ceildiv(m, 32) {
