@@ -17,7 +17,7 @@
 //!       }
 //! ```
 //!
-//! What the loop begins with and stores to shared memory that nothing else touches, as it was loaded from what the loop does not store to, is copied ahead.
+//! Copies ahead of the loop that it alone reads are part of the first group. What the loop begins with and stores to shared memory that nothing else touches, as it was loaded from what the loop does not store to, is copied ahead.
 //! Without a ring every iteration commits one group of copies, an empty one at the end, so that the group of an iteration is done when all but the
 //! newest `buffers - 2` are. The copies of a later iteration go to the buffer that the iteration before has read: they are
 //! started behind the `wait`, so that one barrier serves both. A loop of fewer iterations than there are buffers has one for each, and all
@@ -36,6 +36,9 @@ use std::collections::HashMap;
 
 /// The pass.
 pub const PASS: Pass = Pass { name: "pipeline", run };
+
+/// Bytes that a thread copies in the background at once, at least.
+const LEAST_BYTES: usize = 4;
 
 /// Changes the loops.
 ///
@@ -63,12 +66,37 @@ fn block(kernel: &mut Kernel, uses: &[usize], stmts: Vec<Stmt>) -> Result<Vec<St
             *inner = block(kernel, uses, std::mem::take(inner))?;
         }
         if let Stmt::Loop(Loop { kind: KernelLoopKind::Pipeline { buffers }, var, extent, body }) = stmt {
-            out.extend(pipelined(kernel, uses, (var, extent, buffers), body)?);
+            let loops = pipelined(kernel, uses, (var, extent, buffers), body)?;
+            if loops.len() > 1 {
+                copy_with_first(kernel, uses, &mut out, &loops);
+            }
+            out.extend(loops);
         } else {
             out.push(stmt);
         }
     }
     Ok(out)
+}
+
+/// Has copies ahead of loops run in the background, which these alone read: they are of the group of the first iteration.
+fn copy_with_first(kernel: &Kernel, everywhere: &[usize], before: &mut [Stmt], loops: &[Stmt]) {
+    let in_loops = uses(kernel, loops);
+    let stored: Vec<bool> = kernel.mems.values().map(|data| data.space != MemorySpace::Read).collect();
+    for stmt in before {
+        let here = uses(kernel, std::slice::from_ref(stmt));
+        let uses = here.iter().zip(&in_loops).zip(everywhere);
+        let own: Vec<bool> = uses.map(|((here, there), all)| here + there == *all).collect();
+        let copies = Copier { kernel, stored: &stored, own: &own, loads: HashMap::new() }.stmt(stmt);
+        let mut is_wide = true;
+        visit(copies.as_slice(), &mut |stmt| {
+            if let Stmt::Act(Act::Copy { count, to, .. }) = stmt {
+                is_wide &= *count as usize * kernel.mems[to.mem].dtype.size() >= LEAST_BYTES;
+            }
+        });
+        if let Some(copies) = copies.filter(|_| is_wide) {
+            *stmt = copies;
+        }
+    }
 }
 
 fn pipelined(
