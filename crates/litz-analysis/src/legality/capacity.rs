@@ -5,16 +5,18 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use litz_sym::Expr;
 
-use super::levels::level_of;
+use super::levels::{Use, level_of};
 use super::means::accumulator_types;
 use super::{Around, Site, Verifier, Within};
 use crate::footprint::{Elements, Footprints, Program, simplest};
 use crate::inside::longest;
 use crate::threads::{threads_of, threads_within};
 use litz_ir::dtype::Dtype;
-use litz_ir::loops::{InstOp, Nest, Stmt};
+use litz_ir::ids::Id;
+use litz_ir::loops::{Buf, InstOp, Nest, Stmt, Val};
 use litz_ir::schedule::{Holds, KernelPlan, Local, LocalSpace, LoopKind, Part, ScheduleStep, Tree};
 use litz_ir::target::{BlockNeeds, Gpu, Level, Target};
+use litz_ir::{ReduceOp, ScalarOp};
 
 /// Bytes of a row of an operand of a warpgroup's instruction, in each of which units change places in a way of their own, and the last of which
 /// longer rows are made of. (PTX ISA, `wgmma`: swizzling modes.)
@@ -49,6 +51,41 @@ struct Live {
     registers: i64,
     /// How many threads come there.
     threads: i64,
+}
+
+/// Whether a sum takes the registers of what it is added to: its nest adds it to elements that the plan keeps in registers, and stores the
+/// result there.
+fn is_resumed(program: Program<'_>, plan: &KernelPlan, local: &Local) -> bool {
+    let Some(nest) = local.accumulates().and_then(|name| program.nests.get(name)) else { return false };
+    let is_sum = |val: &Val| matches!(nest.body[val.index()].op, InstOp::Reduce(ReduceOp::Sum, _));
+    let is_added = |val: &Val| matches!(&nest.body[val.index()].op, InstOp::Op(ScalarOp::Add, of) if of.iter().any(is_sum));
+    let is_kept = |buf: Buf| {
+        let name = &*program.loops.bufs[buf].name;
+        let mut locals = plan.locals().into_iter();
+        locals.any(|local| local.space == LocalSpace::Register && local.buffer() == Some(name))
+    };
+    nest.body.iter().any(|inst| {
+        let InstOp::Store { buf, index, value, combine: None } = &inst.op else { return false };
+        let is_same = |op: &InstOp| {
+            let InstOp::Load { buf: of, index: at, .. } = op else { return false };
+            (of, at) == (buf, index)
+        };
+        is_added(value) && nest.body.iter().any(|inst| is_same(&inst.op)) && is_kept(*buf)
+    })
+}
+
+/// Whether a leaf reads elements of a memory, or sums, where it stores others, element by element, so that these take the registers of those.
+fn is_in_place(used: &Use<'_>, is_sum: bool) -> bool {
+    let mut stores = used.nest().body.iter().filter_map(|inst| {
+        let InstOp::Store { index, combine: None, .. } = &inst.op else { return None };
+        Some(&**index)
+    });
+    match used.part() {
+        Part::Whole | Part::Final => {
+            !used.is_store() && (is_sum || stores.any(|index| index == used.element()))
+        }
+        Part::Init | Part::Update | Part::Merge => false,
+    }
 }
 
 impl Verifier<'_> {
@@ -94,6 +131,7 @@ impl Verifier<'_> {
                 Ok(None) => {}
                 Ok(Some(elements)) => {
                     let registers = self.registers(Numbered { local, number }, &elements);
+                    let registers = registers.filter(|_| !is_resumed(program, plan, local));
                     kept.extend(registers.map(|registers| Kept { number, registers }));
                     self.rows(Numbered { local, number }, &elements, rows);
                     shared = self.capacity(plan, Numbered { local, number }, &elements, shared);
@@ -217,12 +255,21 @@ impl Verifier<'_> {
                 range = Some(range.map_or((first, last), |range| (range.0.min(first), range.1.max(last))));
                 at.insert(leaf, threads_of_path(used.path()));
             }
-            lives.extend(range.map(|range| (range, *number, *registers)));
+            let Some(range) = range else { continue };
+            let last: Vec<&Use<'_>> = uses.iter().filter(|used| used.leaf() == Some(range.1)).collect();
+            let is_sum = self.locals[*number].0.accumulates().is_some();
+            let gives_way = !last.is_empty() && last.iter().all(|used| is_in_place(used, is_sum));
+            lives.push((range, *number, *registers, gives_way));
         }
         let live_at = |(leaf, threads): (usize, i64)| {
             let here = lives.iter().filter(|live| (live.0.0..=live.0.1).contains(&leaf));
             let last = here.clone().map(|live| live.1).max()?;
-            Some(Live { last, registers: here.map(|live| live.2).sum(), threads })
+            let all: i64 = here.clone().map(|live| live.2).sum();
+            let stored: i64 =
+                here.clone().filter(|live| live.0.0 == leaf && live.0.1 > leaf).map(|live| live.2).sum();
+            let read: i64 =
+                here.filter(|live| live.0.1 == leaf && live.0.0 < leaf && live.3).map(|live| live.2).sum();
+            Some(Live { last, registers: all - stored.min(read), threads })
         };
         at.into_iter().filter_map(live_at).collect()
     }

@@ -44,6 +44,21 @@ impl Use<'_> {
         self.how == How::Store
     }
 
+    /// The nest that it is of.
+    pub(super) fn nest(&self) -> &Nest {
+        self.nest
+    }
+
+    /// The part of the nest.
+    pub(super) fn part(&self) -> Part {
+        self.place.part
+    }
+
+    /// The coordinates, in terms of the nest's axes.
+    pub(super) fn element(&self) -> &[Expr] {
+        &self.element
+    }
+
     /// The number of the leaf that it is of.
     pub(super) fn leaf(&self) -> Option<usize> {
         self.place.leaf
