@@ -7,6 +7,12 @@ use super::block::Value;
 use super::ty::Prim;
 use super::{EmitError, Emitter};
 
+/// The smallest normal number of single precision. Numbers up to its inverse have normal inverses.
+const NORMAL: f64 = f32::MIN_POSITIVE as f64;
+
+/// What divisors without normal inverses are multiplied or divided by.
+const FAR: f64 = 16_777_216.0;
+
 impl Emitter<'_> {
     /// The operation on operands of type `dtype` and as many lanes each.
     pub(super) fn apply(&mut self, op: ScalarOp, dtype: Dtype, args: &[Value]) -> Result<Value, EmitError> {
@@ -123,13 +129,27 @@ impl Emitter<'_> {
         self.b.select(&is_nan, b, &extreme)
     }
 
-    /// A quotient by the approximations of the chip.
+    /// A quotient by the approximations of the chip: the inverse of the divisor, which is computed once for all that it divides. Where the chip has none of
+    /// normal size, both are brought nearer to 1 first.
     fn rough_quotient(&mut self, a: &Value, b: &Value) -> Value {
         let one = self.number(a, 1.0);
         let is_inverse = a.text == one.text;
         self.each_lane(&[a.clone(), b.clone()], &mut |cx, lane| match is_inverse {
             true => cx.b.call(lane[0].ty, "llvm.nvvm.rcp.approx.ftz.f", &[&lane[1]]),
-            false => cx.b.call(lane[0].ty, "llvm.nvvm.div.full", &[&lane[0], &lane[1]]),
+            false => {
+                let (a, b) = (&lane[0], &lane[1]);
+                let [one, up, down] = [1.0, FAR, 1.0 / FAR].map(|value| cx.number(b, value));
+                let [least, most] = [NORMAL, 1.0 / NORMAL].map(|value| cx.number(b, value));
+                let size = cx.b.intrinsic("fabs", &[b]);
+                let is_small = cx.b.compare("fcmp olt", &size, &least);
+                let is_large = cx.b.compare("fcmp ogt", &size, &most);
+                let scale = cx.b.select(&is_small, &up, &one);
+                let scale = cx.b.select(&is_large, &down, &scale);
+                let b = cx.b.binary("fmul", b, &scale);
+                let inverse = cx.b.call(b.ty, "llvm.nvvm.rcp.approx.ftz.f", &[&b]);
+                let a = cx.b.binary("fmul", a, &scale);
+                cx.b.binary("fmul", &a, &inverse)
+            }
         })
     }
 
