@@ -33,6 +33,7 @@
 //! ```
 
 use super::problem::{Columns, Kind, Problem, ROWS, Task, ceil_to};
+use crate::cost::size;
 use crate::draft::Planned;
 use crate::gpu::stage::{Copying, LEAST_COPIED, Staged};
 use crate::gpu::{looped, passed_on, register};
@@ -42,6 +43,7 @@ use litz_ir::loops::{Axis, Buf, InstOp};
 use litz_ir::schedule::{Holds, KernelPlan, Layout, Leaf, Local, LocalSpace, LoopKind, Part, Tree};
 use litz_ir::target::{Gpu, Level, Team};
 use litz_sym::{Expr, Sym};
+use std::collections::BTreeSet;
 
 /// Buffers in rotation of what is copied ahead.
 const BUFFERS: u32 = 2;
@@ -61,7 +63,14 @@ pub fn plan(problem: &Problem<'_>) -> Planned {
         grid.push(Axis { var: block, extent: problem.row.extent.ceildiv(rows) });
         start = Expr::sym(block) * rows;
     }
-    let tiles = Tiles { problem, names, start };
+    let mut tiles = Tiles { problem, names, start };
+    if let Some(block) = grid.last().copied().filter(|block| tiles.end(&grid).has_sym(block.var)) {
+        // Blocks that take longest come first, so that no unit waits for one at the end, and those of all heads, if a cache has what all of them read.
+        tiles.start = (block.extent - 1 - Expr::sym(block.var)) * rows;
+        if tiles.read_bytes() <= problem.gpu.l2_bytes {
+            grid.rotate_right(1);
+        }
+    }
     let (kept, passing): (Vec<Buf>, Vec<Buf>) =
         passed_on(problem.cx, problem.group).into_iter().partition(|&buf| problem.is_kept(buf));
     let registers = |bufs: Vec<Buf>| bufs.into_iter().map(|buf| register(problem.cx, buf));
@@ -340,6 +349,19 @@ impl Tiles<'_> {
     fn row_of_lane(&self) -> Expr {
         let [_, l, _, r, ..] = self.names;
         self.of_warp() + Expr::sym(l).floordiv(4) + Expr::sym(r) * 8
+    }
+
+    /// Bytes of the buffers that blocks read in each iteration.
+    fn read_bytes(&self) -> i64 {
+        let cx = self.problem.cx;
+        let [_, repeated] = self.operands();
+        let bufs: BTreeSet<Buf> = repeated.iter().map(|operand| operand.staged.buf).collect();
+        let bytes = |buf: Buf| {
+            let data = &cx.loops.bufs[buf];
+            let count: Expr = data.sizes.iter().copied().product();
+            size(&cx.loops.facts, count) * data.dtype.size() as i64
+        };
+        bufs.into_iter().map(bytes).sum()
     }
 
     /// How many iterations the block takes.

@@ -30,12 +30,14 @@ const WARPS: i64 = 4;
 const REGISTERS: i64 = 236;
 
 /// As [`REGISTERS`], where it computes for several instructions below each other.
-const REGISTERS_OF_TILES: i64 = 200;
+const REGISTERS_OF_TILES: i64 = 232;
 
 /// What is to be planned.
 pub struct Problem<'a> {
     /// The context.
     pub cx: &'a Cx<'a>,
+    /// The target.
+    pub gpu: &'a Gpu,
     /// All nests, and the points that they share.
     pub group: &'a Group,
     /// The loop in order.
@@ -126,7 +128,8 @@ impl<'a> Problem<'a> {
         let row = row_of(&tasks, &values, &axes)?;
         pair_columns(cx, &mut tasks);
         let others = axes.into_iter().filter(|axis| axis.var != row.var).collect();
-        let mut problem = Problem { cx, group, over, parts: tasks, row, others, values, warps: 1, tiles: 1 };
+        let mut problem =
+            Problem { cx, gpu, group, over, parts: tasks, row, others, values, warps: 1, tiles: 1 };
         if problem.registers() > REGISTERS {
             return None;
         }
