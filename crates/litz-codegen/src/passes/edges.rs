@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! lane l in 32 { unroll e in 8 { %0 = load s[e]; %1 = cond 32*e + l + 256*j < n; %2 = const -inf; %3 = select %1, %0, %2; m[e] = %3 } }
-//!   =>  if 256*j + 255 < n {
+//!   =>  if 256*j - n + 256 <= 0 {
 //!         lane l in 32 { unroll e in 8 { %0 = load s[e]; m[e] = %0 } }
 //!       } else { .. }
 //! ```
