@@ -1,5 +1,7 @@
 //! Sorts a buffer along one dimension and says where its elements were.
 
+use std::ops::Range;
+
 use half::{bf16, f16};
 use litz_ir::Dtype;
 
@@ -188,24 +190,20 @@ impl Lines<'_> {
         if u32::try_from(self.length).is_err() {
             return self.wide(writes, flip, |bytes| key(bytes).into());
         }
-        self.write::<SIZE, u64>(writes, |bytes| key(bytes) ^ flip as u32);
+        self.write::<SIZE, u64>(writes, &KeyOf(move |bytes: [u8; SIZE]| key(bytes) ^ flip as u32));
     }
 
     /// Of elements whose keys have 64 bits.
     fn wide<const SIZE: usize>(&self, writes: &mut [Write<'_>], flip: u64, key: impl Fn([u8; SIZE]) -> u64) {
-        self.write::<SIZE, u128>(writes, |bytes| key(bytes) ^ flip);
+        self.write::<SIZE, u128>(writes, &KeyOf(move |bytes: [u8; SIZE]| key(bytes) ^ flip));
     }
 
-    fn write<const SIZE: usize, P: Packed>(
-        &self,
-        writes: &mut [Write<'_>],
-        key: impl Fn([u8; SIZE]) -> P::Key,
-    ) {
+    fn write<const SIZE: usize, P: Packed>(&self, writes: &mut [Write<'_>], keys: &dyn Keys<P>) {
         let [values, positions] = writes else { unreachable!("invariant: two buffers are written") };
         let (source, _) = self.bytes.as_chunks::<SIZE>();
         let (values, _) = values.bytes.as_chunks_mut::<SIZE>();
         let (positions, _) = positions.bytes.as_chunks_mut::<8>();
-        let (mut first, mut gathered): (Vec<P>, Vec<[u8; SIZE]>) = Default::default();
+        let (mut first, mut gathered) = (Vec::new(), Vec::new());
         for (outer, inner) in
             (0..self.outer).flat_map(|outer| (0..self.inner).map(move |inner| (outer, inner)))
         {
@@ -217,7 +215,8 @@ impl Lines<'_> {
                 gathered.extend(own.iter().skip(inner).step_by(self.inner));
                 &gathered[..]
             };
-            select(&mut first, line, &key, self.count);
+            let elements = Line { bytes: line.as_flattened(), length: self.length, size: SIZE };
+            select(&mut first, &elements, keys, self.count);
             for (rank, at) in first.iter().map(|packed| packed.position()).enumerate() {
                 let target = (outer * self.count + rank) * self.inner + inner;
                 values[target] = line[at];
@@ -227,38 +226,78 @@ impl Lines<'_> {
     }
 }
 
+/// What depends on the type of elements, and no more: all else is compiled once for each width of keys.
+trait Keys<P: Packed> {
+    /// Adds the elements of a line from position `from` on.
+    fn pack(&self, elements: &[u8], from: usize, packed: &mut Vec<P>);
+    /// Where the first block of elements begins that has one whose key is below that one.
+    fn block_below(&self, elements: &[u8], last: P::Key) -> Option<usize>;
+}
+
+/// The key of an element of so many bytes.
+struct KeyOf<const SIZE: usize, F>(F);
+
+impl<const SIZE: usize, P: Packed, F: Fn([u8; SIZE]) -> P::Key> Keys<P> for KeyOf<SIZE, F> {
+    fn pack(&self, elements: &[u8], from: usize, packed: &mut Vec<P>) {
+        let (elements, _) = elements.as_chunks::<SIZE>();
+        packed.extend(elements.iter().enumerate().map(|(at, &bytes)| P::new(self.0(bytes), from + at)));
+    }
+
+    fn block_below(&self, elements: &[u8], last: P::Key) -> Option<usize> {
+        let (elements, _) = elements.as_chunks::<SIZE>();
+        // Each block to its end, so that it takes vectors.
+        let is_below =
+            |block: &[[u8; SIZE]]| block.iter().fold(false, |any, &bytes| any | (self.0(bytes) < last));
+        elements.chunks(BLOCK).position(is_below).map(|block| block * BLOCK)
+    }
+}
+
+/// Elements of `size` bytes each.
+struct Line<'a> {
+    bytes: &'a [u8],
+    length: usize,
+    size: usize,
+}
+
+impl Line<'_> {
+    fn run(&self, run: Range<usize>) -> &[u8] {
+        &self.bytes[run.start * self.size..run.end * self.size]
+    }
+}
+
 /// Makes `first` the `count` smallest of a line, in order.
-fn select<E: Copy, P: Packed>(first: &mut Vec<P>, line: &[E], key: &impl Fn(E) -> P::Key, count: usize) {
+fn select<P: Packed>(first: &mut Vec<P>, line: &Line<'_>, keys: &dyn Keys<P>, count: usize) {
     first.clear();
     if count == 0 {
         return;
     }
-    let packed = |from: usize| move |(at, &element): (usize, &E)| P::new(key(element), from + at);
-    if count > FEW || count == line.len() {
-        first.extend(line.iter().enumerate().map(packed(0)));
-        if count < line.len() {
+    if count > FEW || count == line.length {
+        keys.pack(line.bytes, 0, first);
+        if count < line.length {
             first.select_nth_unstable(count - 1);
             first.truncate(count);
         }
         first.sort_unstable();
         return;
     }
-    let (begin, rest) = line.split_at(count);
-    first.extend(begin.iter().enumerate().map(packed(0)));
+    keys.pack(line.run(0..count), 0, first);
     first.sort_unstable();
-    for (number, block) in rest.chunks(BLOCK).enumerate() {
-        // Of equal keys the first wins, which is never one to come.
-        let last = first[count - 1].key();
-        if !block.iter().fold(false, |any, &element| any | (key(element) < last)) {
-            continue;
-        }
-        for next in block.iter().enumerate().map(packed(count + number * BLOCK)) {
+    let mut from = count;
+    // Of equal keys the first wins, which is never one to come.
+    while let Some(skipped) = keys.block_below(line.run(from..line.length), first[count - 1].key()) {
+        from += skipped;
+        let end = line.length.min(from + BLOCK);
+        keys.pack(line.run(from..end), from, first);
+        for at in count..first.len() {
+            let next = first[at];
             if next < first[count - 1] {
-                let rank = first.partition_point(|&earlier| earlier < next);
+                let rank = first[..count].partition_point(|&earlier| earlier < next);
                 first.copy_within(rank..count - 1, rank + 1);
                 first[rank] = next;
             }
         }
+        first.truncate(count);
+        from = end;
     }
 }
 
@@ -375,12 +414,18 @@ mod tests {
 
     #[test]
     fn few_and_many_of_a_line_are_the_first_of_all() {
-        let x: Vec<f32> = (0..1000i64).map(|i| (i * 7919 % 211) as f32 - 100.0).collect();
-        let all = call("sort", Dtype::F32, &x, 1000, &[1, 1000, 1, 1]);
-        for count in [1, 10, FEW, FEW + 1, 999, 1000] {
-            let first = call("topk", Dtype::F32, &x, count, &[1, 1000, 1, count as i64, 1]);
-            assert_eq!(first, (all.0[..count].to_vec(), all.1[..count].to_vec()), "{count}");
+        fn check<T: bytemuck::Pod + PartialEq + std::fmt::Debug>(dtype: Dtype, element: fn(i64) -> T) {
+            let x: Vec<T> = (0..1000).map(|i| element(i * 7919 % 211)).collect();
+            let all = call("sort", dtype, &x, 1000, &[1, 1000, 1, 1]);
+            for count in [1, 10, FEW, FEW + 1, 999, 1000] {
+                let first = call("topk", dtype, &x, count, &[1, 1000, 1, count as i64, 1]);
+                assert_eq!(first, (all.0[..count].to_vec(), all.1[..count].to_vec()), "{count} of {dtype}");
+            }
         }
+        check(Dtype::U8, |number| number as u8);
+        check(Dtype::I16, |number| number as i16 - 100);
+        check(Dtype::F32, |number| number as f32 - 100.0);
+        check(Dtype::F64, |number| number as f64 - 100.0);
     }
 
     #[test]
