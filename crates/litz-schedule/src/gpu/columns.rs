@@ -175,7 +175,7 @@ fn plan(cx: &Cx<'_>, group: &Group) -> Option<KernelPlan> {
         let body = vec![leaf(first, part, of_lane)];
         match at_once {
             1 => body,
-            _ => vec![super::looped(super::threads::at_once(at_once), element, at_once, body)],
+            _ => vec![super::looped(super::turns::at_once(at_once), element, at_once, body)],
         }
     };
     let sums = |space| {

@@ -16,7 +16,8 @@
 //! Where threads of their own for all columns and batches are faster, [`super::threads`] has a plan without parts. Sums and extremes of integers
 //! are the same in any order: each point is a thread's, and elements are combined with at once.
 
-use super::threads::{Runs, Threads, at_once, by_runs, spread};
+use super::threads::{Runs, Threads, by_runs, spread};
+use super::turns::at_once;
 use crate::axes::Merged;
 use crate::context::Cx;
 use crate::cost::{ceil_div, points, size};

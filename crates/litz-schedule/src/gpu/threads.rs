@@ -4,6 +4,7 @@
 //! lanes of warps that take a row each where it is short. It is the plan of what no other family takes.
 
 use super::blocks::{Ends, by_blocks, values_of};
+use super::turns::at_once;
 use super::{rows, transpose};
 use crate::context::Cx;
 use crate::cost::{ceil_div, size};
@@ -172,11 +173,6 @@ impl Runs {
     pub fn are_of(&self, count: i64, facts: &Facts) -> bool {
         self.starts.iter().all(|start| facts.simplify(start.modulo(count)).is_zero())
     }
-}
-
-/// The loop over neighbours that a thread loads and stores at once.
-pub fn at_once(count: i64) -> LoopKind {
-    LoopKind::Vector { lanes: count as u32, copies: 1 }
 }
 
 /// Makes a thread take `count` neighbours along an axis: puts such a loop around `body`. Gives the axis of what threads take, and the variable in it.

@@ -15,7 +15,7 @@
 use super::blocks::{Ends, divides, values_of};
 use super::looped;
 use super::stage::{Copying, LEAST_COPIED, Staged};
-use super::threads::at_once;
+use super::turns::at_once;
 use crate::context::Cx;
 use crate::cost::{points, size};
 use crate::draft::Planned;

@@ -14,6 +14,11 @@ use litz_sym::{Expr, Sym};
 const FEWEST: i64 = 4;
 const MOST: i64 = 8;
 
+/// The loop over neighbours that a thread loads and stores at once.
+pub fn at_once(count: i64) -> LoopKind {
+    LoopKind::Vector { lanes: count as u32, copies: 1 }
+}
+
 /// Loops of a thread over turns.
 pub struct Turns {
     /// The outermost first.

@@ -6,7 +6,7 @@ use crate::cost::size;
 use crate::cut::nested;
 use crate::gpu::blocks::{Ends, by_blocks, values_of};
 use crate::gpu::stage::name_beside;
-use crate::gpu::turns::Turns;
+use crate::gpu::turns::{Turns, at_once};
 use crate::group::{Group, Member, beside_axes, shared_axes};
 use crate::nest;
 use litz_analysis::access::substitute;
@@ -45,7 +45,7 @@ pub fn plan(cx: &Cx<'_>, group: &Group, team: &Team) -> KernelPlan {
         let walk = copy.row.map(|row| Walk::of(cx, team, row, names));
         let leaf = copied(cx, copy, &values, walk.as_ref());
         body.push(match walk {
-            Some(walk) => walk.by(team, walk.around(vec![leaf], at_once(team))),
+            Some(walk) => walk.by(team, walk.around(vec![leaf], at_once(team.vector))),
             None => leaf,
         });
     }
@@ -150,11 +150,6 @@ impl Walk {
     }
 }
 
-/// Elements that a thread loads and stores at once.
-fn at_once(team: &Team) -> LoopKind {
-    LoopKind::Vector { lanes: team.vector as u32, copies: 1 }
-}
-
 /// Whether threads copy an element to the memory of their block where this member, which is the first, reduces it: they have it at hand then.
 fn comes_with(cx: &Cx<'_>, first: &Member, copy: &RowCopy) -> bool {
     let own = nest(cx.loops, first.stmt);
@@ -246,12 +241,12 @@ fn of_member(
         let walk = Walk::of(cx, team, row, names);
         bind.push((row.var, walk.place));
         // What is reduced is in registers already, and combined in the order of the row.
-        let of_vector = if part == Part::Update { LoopKind::Unroll } else { at_once(team) };
+        let of_vector = if part == Part::Update { LoopKind::Unroll } else { at_once(team.vector) };
         let mut of_turn = Vec::new();
         let reads = &cx.deps.stmts[member.stmt].reads;
         for copy in team.copies.iter().filter(|copy| copy.is_of_turn && reads.contains(&copy.buf)) {
             of_turn.push(memory_of(cx, copy));
-            of_turn.extend(walk.elements(vec![copied(cx, copy, values, Some(&walk))], at_once(team)));
+            of_turn.extend(walk.elements(vec![copied(cx, copy, values, Some(&walk))], at_once(team.vector)));
         }
         let is_first = member.stmt == group.members[0].stmt;
         let copies = team.copies.iter().filter(|copy| is_first && comes_with(cx, member, copy));
