@@ -1,7 +1,7 @@
 //! Takes points of the grid together that read the same elements, as rows of a register tile.
 //!
-//! Where heads of attention share keys in groups of three, the scores of head `h` read keys at `floordiv(h, 3)`. A point of
-//! the grid computes the three heads of a group: a key is loaded once for them, and the keys come from memory once, not
+//! Where heads of attention share keys in groups of three, the scores of head `h` read keys at `floordiv(h, 3)`, or those of head `i` of group `g` at `g`.
+//! A point of the grid computes the three heads of a group: a key is loaded once for them, and the keys come from memory once, not
 //! from a cache twice more. Of LLaMA with 12 heads, 4 of keys and 4096 positions, scores and their softmax took 2.1 instead
 //! of 3.5 ms of twelve layers on two threads of an AMD EPYC (AVX2).
 
@@ -16,6 +16,9 @@ use litz_ir::loops::{Axis, Buf};
 use litz_ir::schedule::{LoopKind, Tree};
 use litz_sym::{Expr, Facts};
 use std::collections::BTreeSet;
+
+/// Points of an axis that read the same elements, at most: more of them are rows of a product, with a plan of its own.
+const FEW: i64 = 8;
 
 /// An axis of the grid whose points are taken together.
 pub(super) struct Rows {
@@ -44,7 +47,7 @@ impl Cx<'_> {
         self.outer.iter().enumerate().find_map(|(at, merged)| {
             let axis = merged.axis;
             let extent = axis.extent.as_int()?;
-            if !runs.iter().any(|run| run.is_divided(axis)) {
+            if !runs.iter().any(|run| run.is_divided(axis) || run.is_beside(axis)) {
                 return None;
             }
             let stored = self.stored_bytes(runs) / grid;
@@ -53,6 +56,8 @@ impl Cx<'_> {
             };
             (2..=most).rev().filter(suits).find_map(|count| {
                 let (grid, rows, value) = cut(axis, count, self.variable("go"), self.variable("gi"));
+                // Of an axis that is taken whole nothing is left in the grid.
+                let value = if grid.extent.is_one() { Expr::sym(rows.var) } else { value };
                 let rows = Rows { at, axis, grid, rows, value };
                 let facts = rows.facts(&self.facts);
                 runs.iter().any(|run| rows.are_shared_by(run, &facts)).then_some(rows)
@@ -130,16 +135,32 @@ impl Rows {
             let place = place.replace(self.axis.var, self.value);
             !facts.simplify(place).has_sym(self.rows.var)
         };
-        run.is_divided(self.axis) && run.divided(self.axis).any(is_same)
+        run.is_beside(self.axis) || run.is_divided(self.axis) && run.divided(self.axis).any(is_same)
     }
 }
 
 impl Run<'_> {
-    /// The places that its sums read along its loops, and that depend on an axis of the grid.
-    fn divided(&self, axis: Axis) -> impl Iterator<Item = Expr> {
+    /// The places that its sums read along its loops.
+    fn inside(&self) -> impl Iterator<Item = Expr> {
         let is_inside = move |place: &Expr| self.axes.iter().any(|own| place.has_sym(own.var));
-        let places = self.body.iter().flat_map(|placed| placed.indices.iter().copied());
-        places.filter(move |place| place.has_sym(axis.var) && is_inside(place))
+        self.body.iter().flat_map(|placed| placed.indices.iter().copied()).filter(is_inside)
+    }
+
+    /// Those that depend on an axis of the grid.
+    fn divided(&self, axis: Axis) -> impl Iterator<Item = Expr> {
+        self.inside().filter(move |place| place.has_sym(axis.var))
+    }
+
+    /// Whether its points may be taken together, which are few, and read the same at some places and not at others: heads of a group that is an axis
+    /// of its own.
+    fn is_beside(&self, axis: Axis) -> bool {
+        let is_few = axis.extent.as_int().is_some_and(|extent| extent <= FEW);
+        let mut along = self.inside();
+        is_few
+            && self.reduces
+            && !self.ordered
+            && self.divided(axis).next().is_some()
+            && along.any(|place| !place.has_sym(axis.var))
     }
 
     /// Whether its points may be taken together, and there is a place among those that is no multiple of the axis.
