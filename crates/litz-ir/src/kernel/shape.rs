@@ -171,14 +171,8 @@ fn is_repeated(kind: KernelLoopKind) -> bool {
 
 /// Whether a statement stores to global memory.
 fn is_store(kernel: &Kernel, stmt: &Stmt) -> bool {
-    let to = if let Stmt::Act(Act::Store { mem, .. } | Act::MulAdd { mem, .. }) = stmt {
-        *mem
-    } else if let Stmt::Act(Act::Copy { to, .. }) = stmt {
-        to.mem
-    } else {
-        return false;
-    };
-    matches!(kernel.mems[to].space, MemorySpace::Write | MemorySpace::Update | MemorySpace::Global)
+    let is_global = |space| matches!(space, MemorySpace::Write | MemorySpace::Update | MemorySpace::Global);
+    stmt.stored().any(|(mem, _)| is_global(kernel.mems[mem].space))
 }
 
 /// Whether threads of several warps wait for each other there.
