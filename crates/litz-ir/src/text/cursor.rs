@@ -360,9 +360,18 @@ impl<'a> Cursor<'a> {
         Ok(items)
     }
 
-    /// `if a <= b, c < d`, or nothing.
+    /// `if a <= b, c < d`, or nothing: a statement `if a <= b {` may follow.
     pub fn guards(&mut self) -> Result<Vec<Rel>> {
-        if self.eat("if") { self.commas(Cursor::rel) } else { Ok(Vec::new()) }
+        let start = self.at;
+        if !self.eat("if") {
+            return Ok(Vec::new());
+        }
+        let guards = self.commas(Cursor::rel)?;
+        if self.is("{") {
+            self.at = start;
+            return Ok(Vec::new());
+        }
+        Ok(guards)
     }
 
     /// Guards, and what a load of type `ty` gives where they fail: `if a <= b else 0.0`, or nothing.
