@@ -6,6 +6,7 @@ use crate::nest;
 use crate::no_fuse::NoFuse;
 use litz_analysis::align::{By, DomainMap, Shared, align_domains};
 use litz_ir::loops::{Axis, Nest};
+use litz_sym::{Expr, Sym};
 
 /// A nest by itself: axes whose points must be taken in order are its own.
 pub fn alone(cx: &Cx<'_>, s: usize) -> Group {
@@ -25,6 +26,13 @@ pub fn own_axes<'a>(nest: &'a Nest, member: &Member) -> impl Iterator<Item = &'a
 pub fn overwrites(cx: &Cx<'_>, group: &Group, s: usize) -> bool {
     let writes = &cx.deps.stmts[s].writes;
     group.members.iter().any(|m| cx.deps.stmts[m.stmt].reads.iter().any(|buf| writes.contains(buf)))
+}
+
+/// The axes of statement `s` at the points of a member whose axes are as many, in the same order: what is no point of the group's stays its own.
+pub fn bind_like(cx: &Cx<'_>, mate: &Member, s: usize) -> Vec<(Sym, Expr)> {
+    let value = |theirs: &Axis| mate.bind.iter().find(|bind| bind.0 == theirs.var).map(|bind| bind.1);
+    let pairs = nest(cx.loops, s).axes.iter().zip(&nest(cx.loops, mate.stmt).axes);
+    pairs.filter_map(|(own, theirs)| Some((own.var, value(theirs)?))).collect()
 }
 
 /// Aligns the axes of statement `s` with those along which members of `group` store what it touches, and read what it stores, in the

@@ -8,7 +8,7 @@ use crate::cpu::{cpu, pays};
 use crate::draft::{Draft, Family, Planned, Recipe, Relation, Traits};
 use crate::group::{Group, Member};
 use crate::heuristics::ReorderAxes;
-use crate::join;
+use crate::join::{self, bind_like};
 use crate::nest;
 use crate::no_fuse::NoFuse;
 use litz_analysis::access::{Stride, accesses, stride, substitute};
@@ -70,12 +70,7 @@ fn beside(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
     let Some(at) = group.members.iter().rposition(is_alike) else {
         return Err(difference(nest(cx.loops, group.members[last].stmt), n));
     };
-    let mate = &group.members[at];
-    let other = nest(cx.loops, mate.stmt);
-    let value = |theirs: &Axis| mate.bind.iter().find(|b| b.0 == theirs.var).map(|b| b.1);
-    let pairs = n.axes.iter().zip(&other.axes);
-    let bind: Vec<(Sym, Expr)> =
-        pairs.filter_map(|(mine, theirs)| Some((mine.var, value(theirs)?))).collect();
+    let bind = bind_like(cx, &group.members[at], s);
     if bind.iter().any(|(a, _)| cx.is_ordered(s, *a)) {
         return Err(NoFuse::OtherShape);
     }

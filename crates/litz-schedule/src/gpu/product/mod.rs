@@ -14,13 +14,12 @@ mod warpgroups;
 use crate::context::Cx;
 use crate::draft::{Draft, Family, Planned, Relation, Traits};
 use crate::group::{Group, Member};
-use crate::join::{align_members, join, overwrites};
+use crate::join::{align_members, bind_like, join, overwrites};
 use crate::nest;
 use crate::no_fuse::NoFuse;
 use litz_analysis::align::DomainMap;
 use litz_analysis::contraction::Columns;
-use litz_ir::loops::{Axis, Nest, Stmt};
-use litz_sym::{Expr, Sym};
+use litz_ir::loops::{Nest, Stmt};
 use problem::Problem;
 use stage::Operand;
 
@@ -66,12 +65,12 @@ impl Product {
             return Err(NoFuse::ProductConsumer);
         }
         // The axes of its result are those of the first, by their places.
-        let own = &draft.group.members[0];
-        let value = |axis: &Axis| own.bind.iter().find(|bind| bind.0 == axis.var).map(|bind| bind.1);
-        let bind: Option<Vec<(Sym, Expr)>> =
-            one.axes.iter().zip(&other.axes).map(|(a, b)| Some((b.var, value(a)?))).collect();
+        let bind = bind_like(cx, &draft.group.members[0], s);
+        if bind.len() < other.axes.len() {
+            return Err(NoFuse::OtherPoints);
+        }
         let mut group = draft.group.clone();
-        group.members.push(Member { stmt: s, bind: bind.ok_or(NoFuse::OtherPoints)? });
+        group.members.push(Member { stmt: s, bind });
         let contractions = vec![first.clone(), (s, columns.clone())];
         match problem(cx, &group, &contractions, None).filter(|problem| problem.apart.contains(&1)) {
             Some(_) => Ok(Draft::new(group, draft.at_load, Product { contractions, gathered: None })),

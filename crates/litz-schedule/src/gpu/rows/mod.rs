@@ -24,7 +24,7 @@ use crate::context::Cx;
 use crate::cost::{points, size};
 use crate::draft::{Draft, Family, Planned, Relation, Traits};
 use crate::group::{Group, Member};
-use crate::join::{align_members, alone, join, own_axes};
+use crate::join::{align_members, alone, bind_like, join, overwrites, own_axes};
 use crate::nest;
 use crate::no_fuse::NoFuse;
 use litz_analysis::access::{Access, Stride, accesses, bound_places, stride};
@@ -50,13 +50,14 @@ pub struct Rows;
 
 impl Family for Rows {
     fn traits(&self) -> Traits {
-        Traits { passes_on: false, shares_launch: false, overwrites: false }
+        Traits { passes_on: false, shares_launch: true, overwrites: false }
     }
 
     fn take(&self, cx: &Cx<'_>, draft: &Draft, s: usize, relation: Relation) -> Result<Draft, NoFuse> {
         match relation {
             Relation::Behind => take(cx, draft, s),
-            Relation::Beside | Relation::Aligned => Err(NoFuse::OtherShape),
+            Relation::Beside => beside(cx, draft, s),
+            Relation::Aligned => Err(NoFuse::OtherShape),
         }
     }
 
@@ -164,10 +165,36 @@ pub fn take(cx: &Cx<'_>, draft: &Draft, s: usize) -> Result<Draft, NoFuse> {
     if loses_rows || rows(&joined) * 2 <= i64::from(gpu.units) && wants_units(cx, group, s) {
         return Err(NoFuse::LessParallel);
     }
-    if crate::join::overwrites(cx, group, s) || team(cx, &joined).is_none() {
+    if overwrites(cx, group, s) || team(cx, &joined).is_none() {
         return Err(NoFuse::OtherPoints);
     }
     Ok(Draft { family: std::sync::Arc::new(Rows), ..draft.with(joined) })
+}
+
+/// The draft with a statement that reduces rows just like a member, and needs nothing of it: both products of a gate, `silu(x*a) * (x*b)` of
+/// one row `x`, have their sums in the same threads, so that what follows has them at hand.
+fn beside(cx: &Cx<'_>, draft: &Draft, s: usize) -> Result<Draft, NoFuse> {
+    let group = &draft.group;
+    let own = nest(cx.loops, s);
+    let are_same =
+        |a: &[Axis], b: &[Axis]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.extent == b.extent);
+    let is_alike = |member: &Member| {
+        let other = nest(cx.loops, member.stmt);
+        other.reduces() && are_same(&own.axes, &other.axes) && are_same(&own.reduced, &other.reduced)
+    };
+    if cx.contractions[s].is_some() {
+        return Err(NoFuse::ProductConsumer);
+    }
+    let Some(mate) = group.members.iter().find(|member| is_alike(member)) else {
+        return Err(NoFuse::OtherShape);
+    };
+    let mut joined = group.clone();
+    joined.members.push(Member { stmt: s, bind: bind_like(cx, mate, s) });
+    let needs_order = joined.members.iter().any(|member| needs_order(cx, &joined, member));
+    if needs_order || overwrites(cx, group, s) || team(cx, &joined).is_none() {
+        return Err(NoFuse::OtherPoints);
+    }
+    Ok(draft.with(joined))
 }
 
 /// Whether a member reduces for each of many columns of its own what threads of a row would take in turns: a depthwise convolution, whose
