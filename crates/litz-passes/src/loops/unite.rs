@@ -4,6 +4,9 @@
 //! w[i, j] >> 4`. The one nest `stack[i, j, k] = k == 0 ? w[i, j] & 15 : w[i, j] >> 4` can be taken in by what reads
 //! the numbers, which then need not be stored. Nests that read as many bytes as they store stay apart: what they read
 //! would be read again for each block.
+//!
+//! Threads of a GPU take one element each, and load what its block needs alone, `cat[i, j] = j < n ? (-x[i, j + n] if j < n) : (x[i, j - n] if
+//! j >= n)`: there the turned halves of a rotary embedding are united where one pointwise nest reads them, and are no launches of their own.
 
 use super::cost::cost;
 use super::prologue::bytes_read;
@@ -11,6 +14,7 @@ use super::{Cx, Edits, cse, inline, names};
 use litz_analysis::Uses;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Stmt, Val};
+use litz_ir::target::Target;
 use litz_ir::{Dtype, ScalarOp};
 use litz_sym::{Expr, Facts, Rel};
 
@@ -26,7 +30,7 @@ pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
     let mut gone = 0;
     for buf in loops.bufs.iter().map(|(buf, _)| buf).collect::<Vec<_>>() {
         let writers = uses.writers(buf);
-        let Some(nest) = united(loops, buf, &uses) else { continue };
+        let Some(nest) = united(loops, buf, &uses, cx.target) else { continue };
         let (&last, others) = writers.split_last().expect("invariant: a united buffer has writers");
         loops.stmts[last] = Stmt::Nest(nest);
         others.iter().for_each(|&at| edits.remove(at));
@@ -40,7 +44,7 @@ pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
 }
 
 /// The nest that stores all of a buffer, if its writers are such as can be united. It stands where the last of them does.
-fn united(loops: &Loops, buf: Buf, uses: &Uses) -> Option<Nest> {
+fn united(loops: &Loops, buf: Buf, uses: &Uses, target: &Target) -> Option<Nest> {
     let writers = uses.writers(buf);
     let (&first, &last) = (writers.first()?, writers.last()?);
     let is_early = uses.readers(buf).iter().any(|&reader| reader <= last);
@@ -72,14 +76,30 @@ fn united(loops: &Loops, buf: Buf, uses: &Uses) -> Option<Nest> {
             return None;
         }
     }
-    let nest = unite(&blocks, &loops.facts, (dim, extent, size));
     let written = axis.iter().map(|a| loops.facts.size_hint(a.extent)).fold(1, i64::saturating_mul);
     let written = written.saturating_mul(blocks.len() as i64 * loops.bufs[buf].dtype.size() as i64);
     // What all blocks read is one load of each element.
     let read = blocks.iter().map(|block| block.loads(&axis)).collect::<Vec<_>>();
     let is_cheap = blocks.iter().all(|block| cost(block.nest) <= MOST_COST);
     let is_shared = read.windows(2).all(|pair| pair[0] == pair[1]);
-    (is_cheap && is_shared && bytes_read(loops, blocks[0].nest) < written).then_some(nest)
+    let is_smaller = is_shared && bytes_read(loops, blocks[0].nest) < written;
+    let is_chosen = !is_smaller && matches!(target, Target::Gpu(_)) && is_read_once(loops, buf, uses);
+    let along = Along { dim, extent, size, is_chosen };
+    (is_cheap && (is_smaller || is_chosen)).then(|| unite(&blocks, &loops.facts, along))
+}
+
+/// Whether one pointwise nest reads a buffer, one element at each of as many points as it has elements.
+fn is_read_once(loops: &Loops, buf: Buf, uses: &Uses) -> bool {
+    let &[reader] = uses.readers(buf) else { return false };
+    let Stmt::Nest(reader) = &loops.stmts[reader] else { return false };
+    let points = |extents: &mut dyn Iterator<Item = Expr>| {
+        extents.map(|extent| loops.facts.size_hint(extent)).fold(1, i64::saturating_mul)
+    };
+    let mut loads = reader.body.iter().filter(|inst| inst.op.element().is_some_and(|(read, _)| read == buf));
+    !reader.accumulates()
+        && matches!((loads.next(), loads.next()), (Some(_), None))
+        && points(&mut reader.axes.iter().map(|axis| axis.extent))
+            == points(&mut loops.bufs[buf].sizes.iter().copied())
 }
 
 /// A nest that stores a block of a buffer.
@@ -125,8 +145,18 @@ impl<'a> Block<'a> {
     }
 }
 
-/// The nest that stores all blocks. These are `extent` long each along a dimension of `size` elements.
-fn unite(blocks: &[Block<'_>], facts: &Facts, (dim, extent, size): (usize, i64, i64)) -> Nest {
+/// The dimension of a buffer along which blocks follow each other, of `extent` elements each and `size` in all, and whether a point loads what its
+/// own block needs alone.
+#[derive(Clone, Copy)]
+struct Along {
+    dim: usize,
+    extent: i64,
+    size: i64,
+    is_chosen: bool,
+}
+
+/// The nest that stores all blocks.
+fn unite(blocks: &[Block<'_>], facts: &Facts, Along { dim, extent, size, is_chosen }: Along) -> Nest {
     let first = blocks[0].nest;
     let all = Axis { var: names::symbol("block", facts, first.axes.iter()), extent: Expr::int(size) };
     let along = blocks[0].index[dim].as_sym();
@@ -142,13 +172,19 @@ fn unite(blocks: &[Block<'_>], facts: &Facts, (dim, extent, size): (usize, i64, 
         Some(var) => facts.simplify(e.replace(var, at.modulo(extent))),
         None => e,
     };
+    let is_here = |number: i64| Rel::eq(facts.simplify(at.floordiv(extent)), Expr::int(number));
     let (mut body, mut values, mut from) = (Vec::new(), Vec::new(), Vec::<String>::new());
-    for block in blocks {
+    for (number, block) in (0i64..).zip(blocks) {
         let start = body.len();
         for inst in &block.nest.body[..block.nest.body.len() - 1] {
             let mut inst = inst.clone();
             inst.op.operands_mut().into_iter().for_each(|val| *val = Val::new(val.index() + start));
             inst.op.map_exprs(&mut |e| place(block.renamed(&[e], &first.axes)[0]));
+            if let InstOp::Load { guard, .. } = &mut inst.op
+                && is_chosen
+            {
+                guard.push(is_here(number));
+            }
             body.push(inst);
         }
         values.push(Val::new(block.value.index() + start));
@@ -166,11 +202,8 @@ fn unite(blocks: &[Block<'_>], facts: &Facts, (dim, extent, size): (usize, i64, 
     let last = values.pop().expect("invariant: there are several blocks");
     let value =
         (0i64..).zip(values).collect::<Vec<_>>().into_iter().rev().fold(last, |other, (number, value)| {
-            let is_here = push(
-                InstOp::Cond(Rel::eq(facts.simplify(at.floordiv(extent)), Expr::int(number))),
-                Dtype::Bool,
-            );
-            push(InstOp::Op(ScalarOp::Select, vec![is_here, value, other]), store.ty)
+            let chosen = push(InstOp::Cond(is_here(number)), Dtype::Bool);
+            push(InstOp::Op(ScalarOp::Select, vec![chosen, value, other]), store.ty)
         });
     let mut op = store.op.clone();
     if let InstOp::Store { index, value: stored, .. } = &mut op {
