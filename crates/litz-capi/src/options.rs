@@ -184,6 +184,6 @@ mod tests {
         assert!(
             refused("colour=red").contains("device") && refused("colour=red").contains("launch_together")
         );
-        assert!(refused("launch_together=0").contains("expected a number from 1 to 1024"));
+        assert!(refused("launch_together=1025").contains("expected a number from 0 to 1024"));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use litz_analysis::Dependences;
 use litz_analysis::contraction::Columns;
-use litz_ir::loops::{Axis, Loops, Nest, Stmt};
+use litz_ir::loops::{Axis, Buf, Loops, Nest, Stmt};
 use litz_ir::target::Target;
 use litz_sym::{Expr, Sym};
 
@@ -24,24 +24,32 @@ pub struct Cx<'a> {
     pub contractions: Vec<Option<Columns>>,
     /// For each statement, whether it gets a kernel of its own that needs no proof.
     pub in_order: Vec<bool>,
+    /// For each statement, whether its kernel shares no launch.
+    pub alone: Vec<bool>,
     /// Axes of all nests: the variables of groups have other names.
     axes: HashSet<Sym>,
 }
 
 impl<'a> Cx<'a> {
-    /// That of a program; the nests `in_order` are to run one by one. No statement is a contraction yet.
+    /// That of a program; the nests `in_order` are to run one by one, and kernels of those `alone` share no launch. No statement is a contraction yet.
     pub fn new(
         loops: &'a Loops,
         deps: &'a Dependences,
         target: &'a Target,
         heuristics: &'a Heuristics,
-        in_order: &BTreeSet<String>,
+        [in_order, alone]: [&BTreeSet<String>; 2],
     ) -> Cx<'a> {
         let nests = loops.stmts.iter().flat_map(Stmt::nests);
         let axes = nests.flat_map(|n| n.all_axes().map(|a| a.var)).collect();
-        let in_order = loops.stmts.iter().map(|stmt| in_order.contains(stmt.name())).collect();
+        let of = |names: &BTreeSet<String>| -> Vec<bool> {
+            let is_named = |stmt: &Stmt| {
+                names.contains(stmt.name()) || stmt.nests().iter().any(|nest| names.contains(&nest.name))
+            };
+            loops.stmts.iter().map(is_named).collect()
+        };
+        let (in_order, alone) = (of(in_order), of(alone));
         let contractions = vec![None; loops.stmts.len()];
-        Cx { loops, deps, target, heuristics, contractions, in_order, axes }
+        Cx { loops, deps, target, heuristics, contractions, in_order, alone, axes }
     }
 
     /// Looks for contractions among the nests.
@@ -57,6 +65,14 @@ impl<'a> Cx<'a> {
     /// Whether points of statement `s` along the axis depend on each other.
     pub fn is_ordered(&self, s: usize, axis: Sym) -> bool {
         self.deps.stmts[s].ordered.contains(&axis)
+    }
+
+    /// Whether all of a buffer is there before the first kernel of a call begins.
+    pub fn is_there_before(&self, buf: Buf) -> bool {
+        let writes = |user: &usize| self.deps.stmts[*user].writes.contains(&buf);
+        let mut writers = self.deps.users[buf].iter().filter(|user| writes(user));
+        let is_updated = self.loops.updates.iter().any(|update| update.0 == buf);
+        !is_updated && writers.all(|&user| self.deps.stmts[user].at_load)
     }
 
     /// Adds a variable to those of a group, and binds an axis of a nest to it.

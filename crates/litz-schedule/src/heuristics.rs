@@ -1,5 +1,7 @@
 //! Defines the thresholds of the scheduler.
 
+use litz_ir::target::Target;
+
 /// Thresholds, with where they come from.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Heuristics {
@@ -34,7 +36,8 @@ pub struct Heuristics {
     pub reorder_axes: ReorderAxes,
     /// Bytes that local buffers of one grid point may take, as a fraction of the second-level cache.
     pub local_fraction: i64,
-    /// Small kernels that do not depend on each other and share a launch, at most; with 1 each has its own.
+    /// Small kernels that do not depend on each other and share a launch, at most; with 1 each has its own, with 0 as many as are best
+    /// on the target (see [`Heuristics::most_together`]).
     pub launch_together: usize,
     /// Bytes by which the memory in use at once may grow for a byte that a call neither stores nor loads, where kernels become one.
     /// PyTorch's compiler takes the same number (`can_fusion_increase_peak_memory`), for its estimate of what lives longer. The launch
@@ -68,6 +71,18 @@ pub enum ReorderAxes {
     Always,
 }
 
+impl Heuristics {
+    /// Small kernels that share a launch, at most: on a GPU each launch is about two microseconds in which little else happens, on a CPU what threads
+    /// that are awake wait for hardly any.
+    pub fn most_together(&self, target: &Target) -> usize {
+        match (self.launch_together, target) {
+            (0, Target::Cpu(_)) => 1,
+            (0, Target::Gpu(_)) => 8,
+            (most, _) => most,
+        }
+    }
+}
+
 impl Default for Heuristics {
     fn default() -> Self {
         Heuristics {
@@ -82,7 +97,7 @@ impl Default for Heuristics {
             partial_column: 32,
             reorder_axes: ReorderAxes::KeepingNeighbours,
             local_fraction: 2,
-            launch_together: 1,
+            launch_together: 0,
             memory_growth: 32,
             memory_pool: MemoryPool::Combined,
         }

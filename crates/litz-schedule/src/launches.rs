@@ -3,9 +3,9 @@
 //! Kernels of a list of tensors are put together however large they are and whatever the option says: nests that a list made all
 //! have its name.
 //!
-//! Steps are taken in the order in which they are to run. A launch that is open takes in each small kernel that depends on
-//! nothing in it, and runs before the first step that does; of others a few may go ahead of it. So nothing is in memory
-//! much longer than without, and no launches wait for each other in a circle.
+//! Steps are taken in the order in which they are to run. A small kernel goes into the first launch of the last few that it depends on nothing
+//! in or behind: so the products of one row by several matrices are one launch, though each is followed by kernels of its own, and these
+//! are the next. What such a kernel makes is in memory a few steps longer than without.
 
 use crate::Item;
 use crate::axes::fresh;
@@ -14,17 +14,21 @@ use crate::cost::{Estimator, points};
 use crate::cut::grain;
 use crate::reuse::Pair;
 use litz_ir::graph::Queue;
-use litz_ir::loops::{Axis, Loops, Stmt};
+use litz_ir::loops::{Axis, Loops, Nest, Stmt};
 use litz_ir::schedule::{KernelPlan, LoopKind, Tree};
 use litz_ir::target::Target;
 use litz_sym::{Expr, Rel, Sym};
 use std::collections::{BTreeSet, HashMap};
 
-/// Steps that go ahead of the first kernel of a launch, at most, though it could run before: what it reads is in memory until then.
-const REACH: usize = 4;
+/// Steps that a kernel goes ahead of, at most, to run with others: what it makes is in memory from there on.
+const REACH: usize = 8;
 
-/// Chunks of work that a kernel has to be small, at most; see [`Heuristics::chunk_ops`].
+/// Chunks of work that a kernel of a CPU has to be small, at most; see [`Heuristics::chunk_ops`].
 const MOST_CHUNKS: i64 = 64;
+
+/// Bytes that each unit of a GPU moves in a small kernel, and instructions of its threads, at most: what it does in five microseconds, some launches.
+const SMALL_BYTES: i64 = 128 << 10;
+const SMALL_WORK: i64 = 1 << 20;
 
 /// Kernels of a list that share a launch, at most: each takes a few parameters of it, and all are compiled together.
 const MOST_OF_LIST: usize = 32;
@@ -37,37 +41,44 @@ pub fn together(cx: &Cx<'_>, items: Vec<Item>) -> Vec<Item> {
     if !cx.launches_cost() {
         return items;
     }
-    let most = cx.heuristics.launch_together.max(1);
+    let most = cx.heuristics.most_together(cx.target);
     let lists = lists(cx, &items);
-    let (mut order, mut open): (Vec<Item>, Vec<Item>) = (Vec::new(), Vec::new());
-    let (mut ahead, mut open_list) = (0, None);
+    let mut launches: Vec<Launch> = Vec::new();
+    let mut place_of: HashMap<usize, usize> = HashMap::new();
     for (item, list) in items.into_iter().zip(lists) {
-        let after = |stmt: &usize| &cx.deps.stmts[*stmt].after;
-        let depends = |other: &Item| {
-            let mut before = item.stmts.iter().flat_map(after);
-            before.any(|stmt| other.stmts.contains(stmt))
+        let before = item.stmts.iter().flat_map(|&stmt| &cx.deps.stmts[stmt].after);
+        let behind = before.filter_map(|stmt| place_of.get(stmt)).max().map_or(0, |&last| last + 1);
+        let is_part = list.is_some() || most > 1 && cx.may_share(&item) && cx.is_small(&item);
+        let takes = |launch: &Launch| {
+            let is_mate = list.is_some() && launch.list == list;
+            let room = if is_mate { MOST_OF_LIST } else { most };
+            let first = launch.items.first().map(|first| cx.queue(first));
+            launch.is_shared && launch.items.len() < room && first == Some(cx.queue(&item))
         };
-        let is_part = list.is_some() || cx.may_share(&item) && most > 1 && cx.is_small(&item);
-        let is_mate = list.is_some() && !open.is_empty() && open_list == list;
-        let is_elsewhere = open.first().is_some_and(|first| cx.queue(first) != cx.queue(&item));
-        let is_full = is_elsewhere || open.len() >= if is_mate { MOST_OF_LIST } else { most };
-        if open.iter().any(depends) || is_part && is_full || ahead == REACH {
-            order.extend(join(cx, std::mem::take(&mut open)));
-        }
-        match is_part {
-            true => {
-                ahead = 0;
-                open_list = if open.is_empty() { list } else { open_list };
-                open.push(item);
-            }
-            false => {
-                ahead = if open.is_empty() { 0 } else { ahead + 1 };
-                order.push(item);
-            }
+        let from = behind.max(launches.len().saturating_sub(REACH));
+        // Large ones of a list were put in an order by what memory they need, and go ahead of none that share a launch.
+        let from = match launches.iter().rposition(|launch| launch.is_shared) {
+            Some(last) if list.is_some() => from.max(last),
+            Some(_) | None => from,
+        };
+        let mut last_few = from..launches.len();
+        let place = last_few.find(|&at| is_part && takes(&launches[at])).unwrap_or(launches.len());
+        place_of.extend(item.stmts.iter().map(|&stmt| (stmt, place)));
+        match launches.get_mut(place) {
+            Some(launch) => launch.items.push(item),
+            None => launches.push(Launch { items: vec![item], is_shared: is_part, list }),
         }
     }
-    order.extend(join(cx, open));
-    order
+    launches.into_iter().flat_map(|launch| join(cx, launch.items)).collect()
+}
+
+/// Items that run at once.
+struct Launch {
+    items: Vec<Item>,
+    /// Whether others may join them.
+    is_shared: bool,
+    /// The list that the first one belongs to.
+    list: Option<usize>,
 }
 
 /// For each item the list that it belongs to, if it does: kernels of which each has the same names, so that they share launches
@@ -116,13 +127,22 @@ impl<'a> Cx<'a> {
         }
     }
 
-    /// Whether an item may be a part of a launch. On a GPU its blocks are along one axis: of the digits of several too little can be proved.
+    /// Whether an item may be a part of a launch. On a GPU its blocks are along one axis, or whole ones along several: of other digits too little can be
+    /// proved.
     fn may_share(&self, item: &Item) -> bool {
         let is_on_one_axis = match self.target {
             Target::Cpu(_) => true,
-            Target::Gpu(_) => item.kernel.as_ref().is_some_and(|kernel| kernel.grid.len() <= 1),
+            Target::Gpu(_) => {
+                item.kernel.as_ref().is_some_and(|kernel| kernel.grid.len() <= 1 || has_whole_blocks(kernel))
+            }
         };
-        !item.at_load && item.may_share_launch && is_on_one_axis
+        // What has no points has no part.
+        let is_empty = |nest: &Nest| nest.all_axes().any(|axis| axis.extent.is_zero());
+        let is_apart = item
+            .stmts
+            .iter()
+            .any(|&stmt| self.alone[stmt] || self.loops.stmts[stmt].nests().iter().any(is_empty));
+        !item.at_load && item.may_share_launch && is_on_one_axis && !is_apart
     }
 
     /// Instructions that all points of statements execute.
@@ -145,7 +165,16 @@ impl<'a> Cx<'a> {
 
     /// Whether a launch takes a good part of the time of a kernel.
     fn is_small(&self, item: &Item) -> bool {
-        self.work(&item.stmts) <= self.heuristics.chunk_ops.saturating_mul(MOST_CHUNKS)
+        match self.target {
+            Target::Cpu(_) => self.work(&item.stmts) <= self.heuristics.chunk_ops.saturating_mul(MOST_CHUNKS),
+            Target::Gpu(gpu) => {
+                let nests = item.stmts.iter().flat_map(|&stmt| self.loops.stmts[stmt].nests());
+                let names: Vec<String> = nests.map(|nest| nest.name.clone()).collect();
+                let bytes = Estimator::new(self.loops).kernel(&names).traffic.bytes();
+                let units = i64::from(gpu.units);
+                bytes <= SMALL_BYTES * units && self.work(&item.stmts) <= SMALL_WORK * units
+            }
+        }
     }
 }
 
@@ -227,10 +256,36 @@ fn part(loops: &Loops, plan: &KernelPlan, number: Expr) -> (Expr, Vec<Tree>) {
     }
 }
 
+/// Whether all blocks of a plan take as many points, which begin at multiples of their numbers.
+fn has_whole_blocks(plan: &KernelPlan) -> bool {
+    let is_fixed = |axis: &Axis| axis.extent.as_int().is_some();
+    let mut are_whole = plan.grid.iter().all(is_fixed);
+    for tree in &plan.body {
+        tree.visit(&mut |tree| {
+            are_whole &= match tree {
+                Tree::Loop { axis, .. } => is_fixed(axis),
+                Tree::Leaf(leaf) => {
+                    let is_linear =
+                        |value: Expr| plan.grid.iter().all(|axis| value.linear(axis.var).is_some());
+                    !leaf.masked && leaf.bind.iter().all(|bind| is_linear(bind.1))
+                }
+                Tree::If { .. } => false,
+                Tree::Local(_) => true,
+            };
+        });
+    }
+    are_whole
+}
+
 /// How many blocks a plan of a GPU has in the grid of a launch, and what happens in the one of that number.
 fn blocks(plan: &KernelPlan, number: Expr) -> (Expr, Vec<Tree>) {
-    let mut body = plan.body.clone();
-    let Some(axis) = plan.grid.first() else { return (Expr::one(), body) };
-    body.iter_mut().for_each(|tree| tree.replace(axis.var, number));
-    (axis.extent, body)
+    let (mut body, mut count) = (plan.body.clone(), Expr::one());
+    for (at, axis) in plan.grid.iter().enumerate().rev() {
+        // The blocks of an axis within those of the axes outside of it.
+        let number = number.floordiv(count);
+        let number = if at == 0 { number } else { number.modulo(axis.extent) };
+        body.iter_mut().for_each(|tree| tree.replace(axis.var, number));
+        count = count * axis.extent;
+    }
+    (count, body)
 }

@@ -95,6 +95,8 @@ pub struct Request<'a> {
     /// Nests that get a kernel each, which runs their points in order on one thread, and so is proved whatever they do. A
     /// region with such a nest is one kernel.
     pub in_order: &'a BTreeSet<String>,
+    /// Nests whose kernels share no launch with others.
+    pub alone: &'a BTreeSet<String>,
     /// Nests that join no kernel of what comes before them: each begins one.
     pub apart: &'a BTreeSet<String>,
     /// Threads that plan kernels: what they decide does not depend on their number.
@@ -105,7 +107,7 @@ impl<'a> Request<'a> {
     /// A request to do as the scheduler decides, on one thread.
     pub fn new(target: &'a Target, heuristics: &'a Heuristics) -> Request<'a> {
         static NONE: BTreeSet<String> = BTreeSet::new();
-        Request { target, heuristics, in_order: &NONE, apart: &NONE, threads: 1 }
+        Request { target, heuristics, in_order: &NONE, alone: &NONE, apart: &NONE, threads: 1 }
     }
 }
 
@@ -116,7 +118,7 @@ pub fn schedule(loops: &Loops, target: &Target, heuristics: &Heuristics) -> Outc
 
 /// As [`schedule`], for a request. Functions of the program are left to be scheduled one by one.
 pub fn schedule_as(loops: &Loops, request: &Request<'_>) -> Outcome {
-    let Request { target, heuristics, in_order, apart, threads } = *request;
+    let Request { target, heuristics, in_order, alone, apart, threads } = *request;
     let machine: &dyn Machine = match target {
         Target::Cpu(_) => &cpu::Cpus,
         Target::Gpu(_) => &gpu::Gpus,
@@ -126,7 +128,7 @@ pub fn schedule_as(loops: &Loops, request: &Request<'_>) -> Outcome {
     regions.iter_mut().for_each(|region| axes::simplify(&mut region.over, &loops.facts));
     let loops = &*flat;
     let deps = Dependences::of(loops, &regions);
-    let mut cx = Cx::new(loops, &deps, target, heuristics, in_order);
+    let mut cx = Cx::new(loops, &deps, target, heuristics, [in_order, alone]);
     cx.find_contractions(|cx, nest| machine.contraction(cx, nest));
     let (drafts, notes) = fuse::fuse(&cx, machine, &regions, apart);
     let name = |stmt: usize| loops.stmts[stmt].name().to_owned();

@@ -21,7 +21,7 @@ pub struct Unproved {
 }
 
 /// Schedules by these heuristics on so many threads, proves what comes of it, and schedules again without the kernels that are not
-/// proved.
+/// proved: first so that they share no launch, as it may be the parts together of which too little is known.
 ///
 /// # Errors
 /// [`Error::Bug`] where nests that run one by one and in order are not proved either.
@@ -31,8 +31,8 @@ pub fn schedule(
     (heuristics, threads): (&Heuristics, usize),
     run: &mut Runner<'_>,
 ) -> Result<(Outcome, Vec<Unproved>), Error> {
-    let plan = |in_order: &BTreeSet<String>| {
-        let request = Request { in_order, threads, ..Request::new(target, heuristics) };
+    let plan = |alone: &BTreeSet<String>, in_order: &BTreeSet<String>| {
+        let request = Request { alone, in_order, threads, ..Request::new(target, heuristics) };
         litz_schedule::schedule_as(loops, &request)
     };
     let (mut outcome, mut unproved) = settle(plan, &|schedule| legality::problems(schedule, loops), run)?;
@@ -46,27 +46,29 @@ pub fn schedule(
     Ok((outcome, unproved))
 }
 
-/// As [`schedule`], given how to plan, with nests in order, and how to prove.
+/// As [`schedule`], given how to plan, with nests alone and in order, and how to prove.
 fn settle(
-    plan: impl Fn(&BTreeSet<String>) -> Outcome,
+    plan: impl Fn(&BTreeSet<String>, &BTreeSet<String>) -> Outcome,
     problems: &dyn Fn(&Schedule) -> Vec<Problem>,
     run: &mut Runner<'_>,
 ) -> Result<(Outcome, Vec<Unproved>), Error> {
-    let (mut in_order, mut unproved) = (BTreeSet::new(), Vec::new());
+    let (mut alone, mut in_order, mut unproved) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
     loop {
-        let outcome = run.step("schedule", || plan(&in_order));
+        let outcome = run.step("schedule", || plan(&alone, &in_order));
         let problems = run.step("prove", || problems(&outcome.schedule));
         let Some(first) = problems.first() else { return Ok((outcome, unproved)) };
         run.dump("unproved", &outcome.schedule)?;
-        let before = in_order.len();
+        let before = (alone.len(), in_order.len());
         for problem in &problems {
             let nests = nests_of(&outcome.schedule, problem);
-            if nests.iter().any(|nest| !in_order.contains(nest)) {
+            if nests.iter().any(|nest| !alone.contains(nest)) {
+                alone.extend(nests);
+            } else if nests.iter().any(|nest| !in_order.contains(nest)) {
                 in_order.extend(nests.iter().cloned());
                 unproved.push(Unproved { nests, why: problem.diag.clone() });
             }
         }
-        if in_order.len() == before {
+        if (alone.len(), in_order.len()) == before {
             return Err(Error::bug("schedule", &first.diag));
         }
     }
@@ -103,11 +105,18 @@ mod tests {
 
     /// What comes of schedules that are said to be wrong as `accuse` says.
     fn settled(accuse: impl Fn(&Schedule) -> Vec<Problem>) -> Result<(Outcome, Vec<Unproved>), Error> {
-        let loops = litz_ir::text::loops::parse(LOOPS).unwrap_or_else(|diags| panic!("{}", diags[0]));
+        settled_of(LOOPS, accuse)
+    }
+
+    fn settled_of(
+        loops: &str,
+        accuse: impl Fn(&Schedule) -> Vec<Problem>,
+    ) -> Result<(Outcome, Vec<Unproved>), Error> {
+        let loops = litz_ir::text::loops::parse(loops).unwrap_or_else(|diags| panic!("{}", diags[0]));
         let target: Target = "cpu(isa=avx2, threads=2)".parse().expect("a target");
-        let heuristics = Heuristics::default();
-        let plan = |in_order: &BTreeSet<String>| {
-            let request = Request { in_order, ..Request::new(&target, &heuristics) };
+        let heuristics = Heuristics { launch_together: 8, ..Heuristics::default() };
+        let plan = |alone: &BTreeSet<String>, in_order: &BTreeSet<String>| {
+            let request = Request { alone, in_order, ..Request::new(&target, &heuristics) };
             let outcome = litz_schedule::schedule_as(&loops, &request);
             assert_eq!(legality::verify(&outcome.schedule, &loops), [], "{}", outcome.schedule);
             outcome
@@ -134,6 +143,22 @@ mod tests {
             assert_eq!(unproved[0].nests, ["n0", "n1", "n2"]);
             assert!(outcome.notes.iter().any(|note| note.verdict.is_err_and(|why| why.slug() == "unproved")));
         }
+    }
+
+    #[test]
+    fn parts_of_a_launch_that_is_not_proved_are_launched_alone() {
+        let loops = "loops @l on cpu {
+            buf x: f32[40] = input buf y: f32[70] = input buf a: f32[40] buf b: f32[70]
+            nest na [i in 40] { %0: f32 = load x[i] %1: f32 = exp %0 store a[i] = %1 }
+            nest nb [i in 70] { %0: f32 = load y[i] %1: f32 = exp %0 store b[i] = %1 }
+            return a, b }";
+        let is_shared = |schedule: &Schedule| schedule.steps.len() == 1;
+        let site = Some(Site { step: 0, within: None });
+        let accuse = |schedule: &Schedule| if is_shared(schedule) { accused(site) } else { Vec::new() };
+        let (outcome, unproved) = settled_of(loops, accuse).expect("each alone is proved");
+        assert!(unproved.is_empty() && outcome.schedule.steps.len() == 2, "{}", outcome.schedule);
+        // In order each would be one loop on one thread.
+        assert!(outcome.schedule.to_string().contains("vector"), "{}", outcome.schedule);
     }
 
     #[test]

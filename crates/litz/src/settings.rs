@@ -105,7 +105,11 @@ pub const SETTINGS: &[Setting] = &[
         1..=1024,
         "the share of the second-level cache that buffers of one grid point may take: one over it"
     ),
-    number!(heuristics.launch_together, 1..=1024, "small independent kernels that share a launch, at most"),
+    number!(
+        heuristics.launch_together,
+        0..=1024,
+        "small independent kernels that share a launch, at most; 0 stands for 1 on CPUs and 8 on GPUs"
+    ),
     number!(
         heuristics.memory_growth,
         0..=MANY,
@@ -270,8 +274,8 @@ mod tests {
         assert!(unknown.starts_with("no such setting: launch; there are chunk_ops, block, "), "{unknown}");
         assert!(names().iter().all(|name| unknown.contains(name)), "{unknown}");
         assert_eq!(
-            refused("launch_together", "0"),
-            "launch_together: expected a number from 1 to 1024, found `0`"
+            refused("launch_together", "1025"),
+            "launch_together: expected a number from 0 to 1024, found `1025`"
         );
         for value in ["", "8.0", "-1", "99999999999999999999", "True", "eight"] {
             assert!(refused("launch_together", value).contains("expected a number"), "{value}");

@@ -53,7 +53,7 @@ fn the_command_line_lists_what_can_be_set() {
     let unknown = said("launches=8");
     assert!(unknown.contains("no such setting: launches"), "{unknown}");
     assert!(SETTINGS.iter().all(|setting| unknown.contains(setting.name)), "{unknown}");
-    assert!(said("launch_together=0").contains("expected a number from 1 to 1024, found `0`"));
+    assert!(said("launch_together=1025").contains("expected a number from 0 to 1024, found `1025`"));
     assert!(said("launch_together").contains("expected NAME=VALUE"));
 }
 

@@ -62,7 +62,7 @@ fn small_kernels_share_launches() {
     let on = together(&loops, &target(), 8);
     assert_eq!(launches(&on).iter().map(Vec::len).collect::<Vec<_>>(), [8, 8, 4], "{}", on.schedule);
     assert_eq!(launches(&together(&loops, &target(), 1)).len(), 20);
-    assert_eq!(Heuristics::default().launch_together, 1, "it is off");
+    assert_eq!(launches(&together(&loops, &target(), 0)).len(), 20, "it is off");
     let alone: Target = "cpu(isa=avx512, threads=1)".parse().expect("a target");
     assert_eq!(launches(&together(&loops, &alone, 8)).len(), 20, "one thread has nothing to share");
 }
@@ -183,12 +183,40 @@ fn launches_wait_for_each_other_in_no_circle() {
          return e",
     );
     let outcome = together_but(&loops, &target(), 8, &["nb", "nc", "nd", "ne"]);
-    assert_eq!(
-        launches(&outcome),
-        [vec!["nc"], vec!["nd", "na"], vec!["nb"], vec!["ne"]],
-        "{}",
-        outcome.schedule
-    );
+    assert_eq!(launches(&outcome), [vec!["nc", "na"], vec!["nd", "nb"], vec!["ne"]], "{}", outcome.schedule);
+}
+
+/// On a GPU a small kernel joins the first of the last launches that it depends on nothing in: what follows the first of two chains comes behind
+/// both of their beginnings. Blocks along two axes are digits of those of the launch, where all are whole.
+#[test]
+fn chains_on_a_gpu_go_side_by_side() {
+    let of = |columns: usize| {
+        let chain = |name: &str, rows: usize| {
+            format!(
+                "nest {name}a [i in {rows}, j in {columns}] {{ %0: f32 = load {name}[i, j] %1: f32 = exp %0 store {name}s[i, j] = %1 }}
+                 nest {name}b [i in {rows}, j in {columns}] {{ %0: f32 = load {name}s[-i + {}, j] %1: f32 = load c[j] %2: f32 = mul %0, %1 store {name}t[i, j] = %2 }} ",
+                rows - 1
+            )
+        };
+        let bufs = |name: &str, rows: usize| {
+            format!(
+                "buf {name}: f32[{rows}, {columns}] = input buf {name}s: f32[{rows}, {columns}] buf {name}t: f32[{rows}, {columns}] "
+            )
+        };
+        crate::loops(&format!(
+            "{}{} buf c: f32[{columns}] = input {}{} return xt, yt",
+            bufs("x", 32),
+            bufs("y", 8),
+            chain("x", 32),
+            chain("y", 8)
+        ))
+    };
+    let gpu: Target = "gpu(isa=sm90, units=132)".parse().expect("a target");
+    let whole = together_but(&of(64), &gpu, 0, &["xb", "yb"]);
+    assert_eq!(launches(&whole), [vec!["xa", "ya"], vec!["xb", "yb"]], "{}", whole.schedule);
+    // Where the last block of a row has fewer, digits of both would not be proved.
+    let parts = together_but(&of(72), &gpu, 0, &["xb", "yb"]);
+    assert_eq!(launches(&parts).len(), 3, "{}", parts.schedule);
 }
 
 /// Of a kernel that takes long, its launch is nothing.

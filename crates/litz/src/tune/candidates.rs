@@ -228,7 +228,7 @@ fn variants(loops: &Loops, target: &Target, own: &Heuristics) -> Vec<(String, Sc
     for local_fraction in [1, 4] {
         heuristics(format!("local_fraction {local_fraction}"), Heuristics { local_fraction, ..own.clone() });
     }
-    for launch_together in [1, 8].into_iter().filter(|&most| most != own.launch_together) {
+    for launch_together in [1, 8].into_iter().filter(|&most| most != own.most_together(target)) {
         heuristics(
             format!("launch_together {launch_together}"),
             Heuristics { launch_together, ..own.clone() },
