@@ -6,8 +6,9 @@
 
 use std::collections::HashMap;
 
+use litz_ir::Dtype;
 use litz_ir::kernel::{
-    Act, FragmentProduct, Kernel, KernelLoopKind, Loop, Mem, MemData, MemorySpace, Operand, Stmt, Val,
+    Act, FragmentProduct, Kernel, KernelLoopKind, Loop, Mem, MemData, MemorySpace, Op, Operand, Stmt, Val,
     position, visit,
 };
 use litz_ir::target::Gpu;
@@ -36,7 +37,8 @@ pub(super) fn forms(kernel: &Kernel) -> HashMap<Mem, Form> {
     forms
 }
 
-/// As [`forms`], for the threads of a GPU: their registers hold one element each, or as many as are operands of an instruction together.
+/// As [`forms`], for the threads of a GPU: their registers hold one element each, or as many as are operands of an instruction together, or
+/// as were loaded together of what is narrower.
 pub(super) fn forms_of_threads(kernel: &Kernel) -> HashMap<Mem, Form> {
     let is_own =
         |space: MemorySpace| matches!(space, MemorySpace::Register | MemorySpace::Own | MemorySpace::Scratch);
@@ -58,6 +60,7 @@ pub(super) fn forms_of_threads(kernel: &Kernel) -> HashMap<Mem, Form> {
             *form = Form::Packed;
         }
     };
+    copies_of_loads(kernel).into_iter().for_each(&mut pack);
     visit(&kernel.body, &mut |stmt| match stmt {
         Stmt::Act(Act::FragmentLoad(load)) => pack(load.into.mem),
         Stmt::Act(Act::FragmentProduct(FragmentProduct { left, right, .. })) => {
@@ -70,6 +73,26 @@ pub(super) fn forms_of_threads(kernel: &Kernel) -> HashMap<Mem, Form> {
         Stmt::Loop(_) | Stmt::If { .. } | Stmt::Act(_) => {}
     });
     forms
+}
+
+/// Memories that hold what is loaded of others of their type, and nothing else: elements stay as they were loaded until they are used.
+fn copies_of_loads(kernel: &Kernel) -> Vec<Mem> {
+    let mut loaded: HashMap<Val, Dtype> = HashMap::new();
+    let mut copies: HashMap<Mem, bool> = HashMap::new();
+    visit(&kernel.body, &mut |stmt| {
+        if let Stmt::Act(Act::Let { val, op: Op::Load { mem, .. } }) = stmt {
+            loaded.insert(*val, kernel.mems[*mem].dtype);
+        }
+        let copied = if let Stmt::Act(Act::Store { value, combine: None, .. }) = stmt {
+            loaded.get(value).copied()
+        } else {
+            None
+        };
+        for (mem, _) in stmt.stored() {
+            *copies.entry(mem).or_insert(true) &= copied == Some(kernel.mems[mem].dtype);
+        }
+    });
+    copies.into_iter().filter(|(_, is_copy)| *is_copy).map(|(mem, _)| mem).collect()
 }
 
 /// The loops around a statement.
@@ -264,11 +287,26 @@ impl Emitter<'_> {
         }
         let group = 4 / dtype.size() as i64;
         let word = self.packed(mem, element.div_euclid(group));
+        if dtype == Dtype::BF16 {
+            return Ok(self.half_of_word(&word, element.rem_euclid(group) == 1));
+        }
         let parts = Ty { prim: Prim::int(32 / group as u32), lanes: group as u32 };
         let parts = self.b.reinterpret(&word, parts);
         let part = self.b.extract(&parts, element.rem_euclid(group) as u32);
         let part = self.b.convert("bitcast", &part, self.mems[mem].prim);
         Ok(self.widen(&part, dtype))
+    }
+
+    /// One of two bf16 in a word, as f32: an instruction on the word, which stays whole. Parts of it would be registers of their own.
+    fn half_of_word(&mut self, word: &Value, is_upper: bool) -> Value {
+        let (op, operand) = if is_upper { ("and", -0x1_0000) } else { ("shl", 16) };
+        let operand = self.b.int(Prim::I32, operand);
+        let bits = self.b.binary(op, word, &operand);
+        let half = self.b.convert("bitcast", &bits, Prim::F32);
+        if !half.is_literal() {
+            self.rounded.insert(half.text.clone(), (Dtype::BF16, None));
+        }
+        half
     }
 
     fn write_element(&mut self, mem: Mem, element: i64, value: &Value) {
@@ -300,11 +338,11 @@ impl Emitter<'_> {
         }
         let parts = self.narrow(value, dtype);
         let parts = self.b.convert("bitcast", &parts, Prim::int(32 / group as u32));
-        for word in 0..lanes / group {
-            let own = (word * group) as u32..((word + 1) * group) as u32;
-            let own = if lanes == group { parts.clone() } else { self.b.shuffle(&parts, &parts, own) };
-            let own = self.b.reinterpret(&own, Ty::scalar(Prim::I32));
-            self.b.set_slot(Slot { mem, group: first / group + word }, own);
+        let count = (lanes / group) as u32;
+        let words = self.b.reinterpret(&parts, Ty { prim: Prim::I32, lanes: count });
+        for word in 0..count {
+            let own = if count == 1 { words.clone() } else { self.b.extract(&words, word) };
+            self.b.set_slot(Slot { mem, group: first / group + i64::from(word) }, own);
         }
         true
     }
