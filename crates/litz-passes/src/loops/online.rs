@@ -56,8 +56,10 @@ const LEAST_TILE_ROWS: i64 = 2;
 /// Rows that a block of threads of a GPU takes at most, and a warp.
 const BLOCK_ROWS: i64 = 64;
 const WARP_ROWS: i64 = 16;
-/// Columns of a slab, at least: what merges slabs takes a launch, and a block some microseconds for so many.
+/// Columns of a slab, at least: what merges slabs takes a launch, and a block some microseconds for so many. Of few rows a block is one warp, whose
+/// loads wait for each other: it takes three microseconds for a quarter of them.
 const LEAST_OF_SLAB: i64 = 256;
+const LEAST_OF_WARP: i64 = 64;
 /// Buffers in rotation of what is copied of columns.
 const BUFFERS: i64 = 2;
 
@@ -246,7 +248,7 @@ fn slabs(loops: &Loops, chain: &Chain, gpu: &Gpu) -> i64 {
     if !chain.members.values().all(is_merged) {
         return 1;
     }
-    let (mut blocks, mut warps, mut bytes) = (1, 1, 0);
+    let (mut blocks, mut warps, mut bytes, mut most_rows) = (1, 1, 0, 0);
     for (&at, member) in &chain.members {
         let Some(nest) = online::chain::nest(loops, at) else { continue };
         let Some(Columns { contraction, .. }) = Contraction::by_result(loops, nest) else { continue };
@@ -258,6 +260,7 @@ fn slabs(loops: &Loops, chain: &Chain, gpu: &Gpu) -> i64 {
                 Role::Reduction(_) => points(&n),
             };
         let rows = m.iter().map(|axis| hint(axis.extent)).max().unwrap_or(1);
+        most_rows = i64::max(most_rows, rows);
         warps = (rows.min(BLOCK_ROWS) + WARP_ROWS - 1) / WARP_ROWS;
         blocks = points(&nest.axes) / points(&n) / rows * ((rows + BLOCK_ROWS - 1) / BLOCK_ROWS);
     }
@@ -266,7 +269,10 @@ fn slabs(loops: &Loops, chain: &Chain, gpu: &Gpu) -> i64 {
         registers: i64::from(Gpu::REGISTERS),
         shared_bytes: BUFFERS * TILE_WIDTH * bytes,
     };
-    (gpu.resident(needs) / blocks.max(1)).min(hint(chain.columns) / LEAST_OF_SLAB).max(1)
+    let columns = hint(chain.columns);
+    let is_of_warps = most_rows <= WARP_ROWS && columns >= LEAST_OF_SLAB;
+    let least = if is_of_warps { LEAST_OF_WARP } else { LEAST_OF_SLAB };
+    (gpu.resident(needs) / blocks.max(1)).min(columns / least).max(1)
 }
 
 /// Columns of a block, where going block by block pays if half of the blocks are idle: there are enough of them.
