@@ -2,7 +2,7 @@
 
 mod layout;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,6 +27,7 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyT
 use crate::errors::{self, UnsupportedError};
 use crate::host::raised;
 use crate::options::Chosen;
+use crate::returned::Returned;
 use crate::tensors::{Exchanges, Held, tuple};
 use crate::tuning;
 use layout::{Layout, restrided};
@@ -71,23 +72,6 @@ enum Taken {
     Number(Dtype, [u8; 8]),
 }
 
-/// A value that a call returns.
-enum Returned {
-    /// A result of the program.
-    Result(usize),
-    /// An argument, as it is.
-    Argument(usize),
-    /// Nothing, or a number that is known.
-    Constant(Py<PyAny>),
-    /// A tuple of such values.
-    Tuple(Vec<Returned>),
-    /// A copy of such a value in the host's memory.
-    Host(Box<Returned>),
-    /// A tensor that shares the memory of another, and what the library is told of it: sizes, strides and the offset from there, and where
-    /// it has another type that type.
-    View { of: Box<Returned>, layout: Vec<Returned> },
-}
-
 /// A compiled model: called with a list of tensors and numbers, it returns a list.
 #[pyclass(module = "litz", frozen, weakref, name = "Compiled")]
 pub struct CompiledModel {
@@ -102,6 +86,8 @@ pub struct CompiledModel {
     names: Vec<String>,
     output_names: Vec<String>,
     returned: Vec<Returned>,
+    /// The results of which copies are returned that are in the host's memory.
+    hosted: BTreeSet<usize>,
     /// Sizes and strides of the results that lie otherwise than the graph says; the others lie as it says.
     restrided: Vec<Option<Layout>>,
     /// How many results the program has, new contents of inputs not among them.
@@ -180,7 +166,7 @@ impl Library {
 
 impl CompiledModel {
     /// Compiles a model. `taken` says which of the caller's arguments the program takes; none: all. `returned` says what each returned value is: `("result", k)`, `("argument", k)`, `("constant", x)`,
-    /// `("tuple", (those))`, `("host", that)` or `("view", that, sizes, strides, offset)`, each of these again such a value, with one more for a view of another type;
+    /// `("host", k)`, a copy of the result in the host's memory, `("tuple", (those))` or `("view", that, sizes, strides, offset)`, each of these again such a value, with one more for a view of another type;
     /// none: the program's results in order.
     ///
     /// # Errors
@@ -212,6 +198,8 @@ impl CompiledModel {
             Some(returned) => returned.iter().map(|what| Returned::of(what)).collect::<PyResult<Vec<_>>>()?,
             None => (0..graph.outputs.len()).map(Returned::Result).collect(),
         };
+        let mut hosted = BTreeSet::new();
+        returned.iter().for_each(|what| what.note_hosted(&mut hosted));
         let restrided =
             (0..graph.outputs.len()).map(|at| restrided(graph, program, at)).collect::<PyResult<_>>()?;
         let taken = taken.unwrap_or_else(|| (0..graph.inputs.len()).collect());
@@ -226,6 +214,7 @@ impl CompiledModel {
             names: model.inputs().into_iter().map(|(name, _)| name.to_owned()).collect(),
             output_names: model.imported.outputs.iter().map(|output| output.name.clone()).collect(),
             returned,
+            hosted,
             restrided,
             results: graph.outputs.len(),
             library,
@@ -257,6 +246,7 @@ impl CompiledModel {
             names,
             output_names,
             returned: (0..results).map(Returned::Result).collect(),
+            hosted: BTreeSet::new(),
             // They lie as the program says: there is no graph to say otherwise.
             restrided: Vec::new(),
             results,
@@ -373,29 +363,6 @@ impl Taken {
                 Ok(Argument::View(view.expect("invariant: one element has no strides")))
             }
         }
-    }
-}
-
-impl Returned {
-    fn of(what: &Bound<'_, PyTuple>) -> PyResult<Returned> {
-        let kind: String = what.get_item(0)?.extract()?;
-        let value = what.get_item(1)?;
-        Ok(match &*kind {
-            "result" => Returned::Result(value.extract()?),
-            "argument" => Returned::Argument(value.extract()?),
-            "constant" => Returned::Constant(value.unbind()),
-            "tuple" => Returned::Tuple(Returned::each(value.cast::<PyTuple>()?)?),
-            "host" => Returned::Host(Box::new(Returned::of(value.cast::<PyTuple>()?)?)),
-            "view" => Returned::View {
-                of: Box::new(Returned::of(value.cast::<PyTuple>()?)?),
-                layout: Returned::each(&what.get_slice(2, what.len()))?,
-            },
-            _ => return Err(PyTypeError::new_err(format!("no such result: {kind}"))),
-        })
-    }
-
-    fn each(those: &Bound<'_, PyTuple>) -> PyResult<Vec<Returned>> {
-        those.iter().map(|what| Returned::of(what.cast::<PyTuple>()?)).collect()
     }
 }
 
@@ -562,7 +529,13 @@ impl CompiledModel {
                 *value = layout.copy(&self.library, value.bind(py))?.unbind();
             }
         }
-        let returned = self.returned.iter().map(|what| self.value(py, what, args, &collected.values));
+        let mut values = Values { args, results: collected.values, hosted: HashMap::new() };
+        for &at in &self.hosted {
+            let result = self.value(py, &Returned::Result(at), &values)?;
+            let copy = self.library.on_host.bind(py).call1((result,))?.unbind();
+            values.hosted.insert(at, copy);
+        }
+        let returned = self.returned.iter().map(|what| self.value(py, what, &values));
         PyList::new(py, returned.collect::<PyResult<Vec<_>>>()?)
     }
 
@@ -666,31 +639,36 @@ impl CompiledModel {
     }
 }
 
+/// What the values of a call are made of.
+struct Values<'a, 'py> {
+    args: &'a Bound<'py, PyList>,
+    results: Vec<Option<Py<PyAny>>>,
+    /// Copies of results in the host's memory.
+    hosted: HashMap<usize, Py<PyAny>>,
+}
+
 impl CompiledModel {
     fn value<'py>(
         &self,
         py: Python<'py>,
         what: &Returned,
-        args: &Bound<'py, PyList>,
-        results: &[Option<Py<PyAny>>],
+        values: &Values<'_, 'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        let given = |value: Option<&Py<PyAny>>| {
+            value.map_or_else(|| py.None().into_bound(py), |value| value.bind(py).clone())
+        };
         Ok(match what {
-            Returned::Result(at) => match results.get(*at) {
-                Some(Some(value)) => value.bind(py).clone(),
-                _ => py.None().into_bound(py),
-            },
-            Returned::Argument(at) => args.get_item(*at)?,
+            Returned::Result(at) => given(values.results.get(*at).and_then(Option::as_ref)),
+            Returned::Host(at) => given(values.hosted.get(at)),
+            Returned::Argument(at) => values.args.get_item(*at)?,
             Returned::Constant(value) => value.bind(py).clone(),
             Returned::Tuple(those) => {
-                let values = those.iter().map(|what| self.value(py, what, args, results));
-                PyTuple::new(py, values.collect::<PyResult<Vec<_>>>()?)?.into_any()
-            }
-            Returned::Host(of) => {
-                self.library.on_host.bind(py).call1((self.value(py, of, args, results)?,))?
+                let those = those.iter().map(|what| self.value(py, what, values));
+                PyTuple::new(py, those.collect::<PyResult<Vec<_>>>()?)?.into_any()
             }
             Returned::View { of, layout } => {
                 let given = [&**of].into_iter().chain(layout);
-                let given = given.map(|what| self.value(py, what, args, results));
+                let given = given.map(|what| self.value(py, what, values));
                 self.library.view.bind(py).call1(PyTuple::new(py, given.collect::<PyResult<Vec<_>>>()?)?)?
             }
         })

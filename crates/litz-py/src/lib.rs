@@ -6,6 +6,7 @@ mod host;
 mod kernels;
 mod openmp;
 mod options;
+mod returned;
 mod tensors;
 mod tuning;
 

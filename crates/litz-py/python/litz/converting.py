@@ -577,7 +577,7 @@ class _Converter(Writer):
                 returned.append(("argument", positions[self.updates[value][0]]))
             elif isinstance(val(value), torch.Tensor):
                 what = self._tensor(value, positions, tensor, numbers, number)
-                returned.append(self._on_host(value, what) if self._is_elsewhere(value) else what)
+                returned.append(self._on_host(what) if self._is_elsewhere(value) else what)
             else:
                 returned.append(result(value))
         self.lines.append("return " + ", ".join(results))
@@ -588,13 +588,12 @@ class _Converter(Writer):
         return val(node).device != self.root().device
 
     @staticmethod
-    def _on_host(node, what) -> tuple:
-        """A returned tensor of the host. What is a view of an argument there is such already; two results that share memory would not after a copy."""
-        if what[0] == "view" and what[1][0] == "argument":
-            return what
-        if what[0] == "view" and what[4] != ("constant", None):
-            raise NotConverted(f"a view of a result on {val(node).device}")
-        return ("host", what)
+    def _on_host(what) -> tuple:
+        """A returned tensor of the host: a copy of a result, or a view of one. What is a view of an argument there is such already."""
+        kind, *of = what
+        if kind == "view":
+            return ("view", ("host", of[0][1]), *of[1:]) if of[0][0] == "result" else what
+        return ("host", *of)
 
     def _has_gaps(self, value) -> bool:
         """Whether a tensor whose sizes or strides are symbols is not known to fill its memory."""
