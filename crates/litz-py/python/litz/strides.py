@@ -36,9 +36,13 @@ def _form(x):
 
 
 def _in_form(*positions, form=None):
-    """Results have the memory format of the last one of the operands at these positions, or `form`. Tracing gives them all of its strides."""
+    """On the host results have the memory format of the last one of the operands at these positions, or `form`. Tracing gives them all of its strides,
+    as kernels of GPUs do.
+    """
 
     def rule(op, args, kwargs):
+        if args[0].device.type != "cpu":
+            return NotImplemented
         wanted = form or _form(args[positions[-1]])
         has_format = lambda operand: is_contiguous_for_memory_format(operand, memory_format=wanted)
         if all(has_format(args[at]) for at in positions):
