@@ -13,6 +13,7 @@ pub mod passes;
 mod program;
 mod queues;
 mod routine;
+mod settled;
 
 use litz_analysis::copies::with_copies;
 use litz_analysis::results::with_results;
@@ -23,6 +24,7 @@ use litz_ir::program::{Program, ProgramStep};
 use litz_ir::schedule::{Reuse, Schedule, ScheduleStep};
 use litz_ir::target::Target;
 use litz_ir::{Diag, Diags};
+use settled::Settled;
 use std::collections::{HashMap, HashSet};
 
 pub use dedupe::dedupe;
@@ -70,10 +72,18 @@ impl Realized {
 /// When the schedule does not fit the loops: a leaf names no nest, an access does not match its local buffer, a
 /// tile has no constant extent. Verified input gives no error.
 pub fn realize(loops: &Loops, schedule: &Schedule) -> Result<Realized, Diags> {
+    realize_one(loops, schedule, false)
+}
+
+/// Applies a schedule to a program, or to a function that one calls.
+fn realize_one(loops: &Loops, schedule: &Schedule, is_function: bool) -> Result<Realized, Diags> {
     // CPUs have no approximations.
     let rounded = matches!(schedule.target, Target::Gpu(_)).then(|| Rounded::of(loops));
     let loops = &*with_copies(with_results(loops, schedule), schedule);
     let names = Names::new(loops, schedule);
+    // Kernels of a CPU begin when those in front have ended.
+    let settled =
+        matches!(schedule.target, Target::Gpu(_)).then(|| Settled::of(loops, schedule, is_function));
     let (mut kernels, mut built) = (alike::Kernels::default(), Vec::new());
     let mut errors = Diags::new();
     for step in &schedule.steps {
@@ -82,6 +92,11 @@ pub fn realize(loops: &Loops, schedule: &Schedule) -> Result<Realized, Diags> {
                 Ok(mut k) => {
                     k.kernel.approximate =
                         rounded.as_ref().is_some_and(|rounded| rounded.are_all(&plan.nests()));
+                    if let Some(settled) = settled.as_ref().filter(|_| !plan.at_load) {
+                        settled.mark(&mut k);
+                        passes::run(&mut k.kernel, &[passes::late::PASS], &schedule.target)
+                            .map_err(|e| vec![e])?;
+                    }
                     built.push(k);
                 }
                 Err(e) => errors.push(e),
@@ -98,7 +113,7 @@ pub fn realize(loops: &Loops, schedule: &Schedule) -> Result<Realized, Diags> {
     let of_routines = serving.split_off(built.len());
     let mut program = program::build(loops, &names, schedule, (&built, &serving), (&routines, &of_routines))?;
     for (function, schedule) in loops.functions.iter().zip(&schedule.functions) {
-        let mut inner = realize(function, schedule)?;
+        let mut inner = realize_one(function, schedule, true)?;
         apart(&mut inner, &kernels);
         program.functions.push(inner.program);
         kernels.extend(inner.kernels);

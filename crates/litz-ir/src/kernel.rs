@@ -30,6 +30,7 @@
 
 mod act;
 mod box_copy;
+mod early;
 mod fragment;
 mod lanes;
 mod product;
@@ -184,6 +185,9 @@ pub enum Blocks {
 pub enum MemorySpace {
     /// A parameter only read. No two parameters of a kernel overlap unless both are only read.
     Read,
+    /// A parameter only read, of which all contents were there before the first kernel of a call began: a constant of the model, or what the caller gives
+    /// and no statement stores to.
+    Constant,
     /// A number that a launch is given by value: a parameter of one element, only read.
     Number,
     /// A parameter written (and possibly read).
@@ -208,8 +212,9 @@ pub enum MemorySpace {
 
 impl MemorySpace {
     /// Every space.
-    pub const ALL: [MemorySpace; 10] = [
+    pub const ALL: [MemorySpace; 11] = [
         MemorySpace::Read,
+        MemorySpace::Constant,
         MemorySpace::Number,
         MemorySpace::Write,
         MemorySpace::Update,
@@ -225,6 +230,7 @@ impl MemorySpace {
     pub fn name(self) -> &'static str {
         match self {
             MemorySpace::Read => "read",
+            MemorySpace::Constant => "constant",
             MemorySpace::Number => "number",
             MemorySpace::Write => "write",
             MemorySpace::Update => "update",
@@ -246,6 +252,7 @@ impl MemorySpace {
             | MemorySpace::Cluster
             | MemorySpace::Global => true,
             MemorySpace::Read
+            | MemorySpace::Constant
             | MemorySpace::Number
             | MemorySpace::Register
             | MemorySpace::Scratch
@@ -255,13 +262,17 @@ impl MemorySpace {
 
     /// Whether nothing is stored there.
     pub fn is_only_read(self) -> bool {
-        matches!(self, MemorySpace::Read | MemorySpace::Number)
+        matches!(self, MemorySpace::Read | MemorySpace::Constant | MemorySpace::Number)
     }
 
     /// Whether memory there belongs to the kernel rather than to its caller.
     pub fn is_local(self) -> bool {
         match self {
-            MemorySpace::Read | MemorySpace::Number | MemorySpace::Write | MemorySpace::Update => false,
+            MemorySpace::Read
+            | MemorySpace::Constant
+            | MemorySpace::Number
+            | MemorySpace::Write
+            | MemorySpace::Update => false,
             MemorySpace::Register
             | MemorySpace::Scratch
             | MemorySpace::Own

@@ -21,7 +21,7 @@ fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
         return Ok(());
     }
     let escapes = escapes_of(kernel, |space| {
-        matches!(space, MemorySpace::Read | MemorySpace::Write | MemorySpace::Update)
+        matches!(space, MemorySpace::Read | MemorySpace::Constant | MemorySpace::Write | MemorySpace::Update)
     });
     if escapes.is_empty() {
         return Ok(());

@@ -108,6 +108,7 @@ impl Copier<'_> {
             MemorySpace::Scratch => !self.of_threads,
             MemorySpace::Number
             | MemorySpace::Read
+            | MemorySpace::Constant
             | MemorySpace::Write
             | MemorySpace::Update
             | MemorySpace::Shared

@@ -18,6 +18,7 @@ pub mod fragments;
 pub mod handover;
 pub mod hoist;
 pub mod interleave;
+pub mod late;
 pub mod pipeline;
 pub mod prefetch;
 pub mod reduce_lanes;
@@ -62,6 +63,7 @@ pub const PASSES: &[Pass] = &[
     sync::PASS,
     boxes::PASS,
     search::PASS,
+    late::PASS,
     fragments::PASS,
     resume::PASS,
     edges::PASS,

@@ -81,7 +81,7 @@ fn block(kernel: &mut Kernel, uses: &[usize], stmts: Vec<Stmt>) -> Result<Vec<St
 /// Has copies ahead of loops run in the background, which these alone read: they are of the group of the first iteration.
 fn copy_with_first(kernel: &Kernel, everywhere: &[usize], before: &mut [Stmt], loops: &[Stmt]) {
     let in_loops = uses(kernel, loops);
-    let stored: Vec<bool> = kernel.mems.values().map(|data| data.space != MemorySpace::Read).collect();
+    let stored: Vec<bool> = kernel.mems.values().map(|data| !data.space.is_only_read()).collect();
     for stmt in before {
         let here = uses(kernel, std::slice::from_ref(stmt));
         let uses = here.iter().zip(&in_loops).zip(everywhere);

@@ -80,7 +80,7 @@ fn operands(kernel: &Kernel) -> BTreeMap<Mem, bool> {
     let is_large = |mem: Mem, from: i64| {
         let data = &kernel.mems[mem];
         let bytes = data.span().as_int().map(|count| count.saturating_mul(data.dtype.size() as i64));
-        data.is_flat() && data.space == MemorySpace::Read && bytes.is_some_and(|bytes| bytes >= from)
+        data.is_flat() && data.space.is_only_read() && bytes.is_some_and(|bytes| bytes >= from)
     };
     let mut mems = BTreeMap::new();
     visit(&kernel.body, &mut |stmt| {

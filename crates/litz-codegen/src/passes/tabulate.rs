@@ -146,7 +146,7 @@ impl Table {
         })?;
         let made_of = parts(values, value, Some(integer));
         let is_entry = |val: &Val| match &values[val].op {
-            Op::Load { mem, guard, .. } => guard.is_empty() && kernel.mems[*mem].space == MemorySpace::Read,
+            Op::Load { mem, guard, .. } => guard.is_empty() && kernel.mems[*mem].space.is_only_read(),
             Op::Const(_) | Op::Index(_) | Op::Call(..) | Op::Cast(_) | Op::Round(..) | Op::Bitcast(_) => true,
             Op::Cond(_) | Op::Transposed { .. } | Op::Lookup { .. } => false,
         };

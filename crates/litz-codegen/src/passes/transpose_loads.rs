@@ -10,7 +10,7 @@
 
 use super::Pass;
 use litz_ir::Diag;
-use litz_ir::kernel::{Act, Kernel, MemorySpace, Op, Stmt, Sync, position};
+use litz_ir::kernel::{Act, Kernel, Op, Stmt, Sync, position};
 use litz_ir::target::Target;
 use litz_ir::verify::transpose::TransposeLoops;
 
@@ -43,14 +43,14 @@ fn block(kernel: &Kernel, stmts: &mut [Stmt], mut rows: TransposeLoops) {
             Stmt::Act(Act::Let { op, .. }) => {
                 if let Op::Load { mem, index, guard, .. } = op
                     && guard.is_empty()
-                    && kernel.mems[*mem].space == MemorySpace::Read
+                    && kernel.mems[*mem].space.is_only_read()
                     && let Some(along) = rows.along(kernel.mems[*mem].place(index))
                 {
                     *op = Op::Transposed { mem: *mem, index: std::mem::take(index), along };
                 }
             }
             Stmt::Act(Act::Copy { from, along, .. }) => {
-                let is_read = from.guard.is_empty() && kernel.mems[from.mem].space == MemorySpace::Read;
+                let is_read = from.guard.is_empty() && kernel.mems[from.mem].space.is_only_read();
                 *along = if is_read { rows.along(position(&from.index)) } else { None };
             }
             Stmt::Act(_) => {}

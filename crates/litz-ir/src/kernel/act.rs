@@ -144,6 +144,9 @@ pub enum Sync {
         /// Groups that may still be under way.
         newest: u32,
     },
+    /// `wait kernels`: the kernels in front of this one have ended, and what they stored is seen. Ahead of it a kernel that is there early touches nothing
+    /// but constants and memory of its own. A kernel without one waits before it does anything.
+    Kernels,
     /// `wait products`: all products that the threads of a warpgroup have begun are done.
     Products,
     /// `await turn`: all threads of a block see what the blocks of earlier iterations of the chain around have stored before they

@@ -25,6 +25,8 @@ pub struct Shape {
     /// Whether its blocks may start before the kernel in front of it has ended, on GPUs that can do so. What such a kernel reads others may be storing
     /// when it starts, so that no load of it may be taken ahead of barriers and stores as one of a constant may. One that has loads behind such starts late.
     pub starts_early: bool,
+    /// Whether it loads constants before the kernel in front of it has ended: what is in front has to be one that began when these were there.
+    pub loads_early: bool,
     /// What boxes are cut out of: descriptions that code is launched with.
     pub boxes: Vec<BoxMap>,
     /// Where each memory begins in what it is a part of: of those of the kernel that are shared or global.
@@ -71,6 +73,7 @@ impl Shape {
                     global = global + bytes.ceildiv(Shape::ALIGNMENT) * Shape::ALIGNMENT;
                 }
                 MemorySpace::Read
+                | MemorySpace::Constant
                 | MemorySpace::Number
                 | MemorySpace::Write
                 | MemorySpace::Update
@@ -102,7 +105,9 @@ impl Shape {
             shared_bytes,
             global_bytes: global,
             counts_blocks,
-            starts_early: !Waits::default().have_loads(kernel, &kernel.body),
+            // What it has under way by then is worth more than what loads of constants are, and those may not stay ahead of the wait.
+            starts_early: kernel.waits_late() || !Waits::default().have_loads(kernel, &kernel.body),
+            loads_early: kernel.waits_late(),
             boxes: BoxMap::of(kernel),
             places,
             rings,
@@ -121,7 +126,7 @@ impl Shape {
     }
 }
 
-/// Looks for loads behind barriers.
+/// Looks for loads behind barriers of what is no constant.
 #[derive(Default)]
 struct Waits {
     is_behind: bool,
@@ -139,7 +144,12 @@ impl Waits {
                 });
                 self.have_loads(kernel, &inner.body)
             }
-            Stmt::If { then, other, .. } => self.have_loads(kernel, then) || self.have_loads(kernel, other),
+            Stmt::If { then, other, .. } => {
+                let mut beside = Waits { is_behind: self.is_behind };
+                let have = self.have_loads(kernel, then) || beside.have_loads(kernel, other);
+                self.is_behind |= beside.is_behind;
+                have
+            }
             Stmt::Act(act) => {
                 self.is_behind |= is_barrier(stmt);
                 let from = if let Act::Let { op: Op::Load { mem, .. }, .. } = act {
@@ -149,7 +159,7 @@ impl Waits {
                 } else {
                     None
                 };
-                self.is_behind && from.is_some_and(|mem| kernel.mems[mem].space.is_only_read())
+                self.is_behind && from.is_some_and(|mem| kernel.mems[mem].space == MemorySpace::Read)
             }
         })
     }
@@ -182,6 +192,7 @@ fn is_barrier(stmt: &Stmt) -> bool {
         Sync::Barrier(Level::Warp | Level::Lane | Level::Thread)
         | Sync::Commit
         | Sync::Wait { .. }
+        | Sync::Kernels
         | Sync::Products => false,
         Sync::Barrier(Level::Warpgroup | Level::Block | Level::Grid)
         | Sync::Warps(_)

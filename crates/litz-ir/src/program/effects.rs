@@ -59,6 +59,7 @@ pub fn accesses(kernel: &Kernel) -> Vec<Access> {
         MemorySpace::Write if begins_with_load == Some(true) => Access::Update,
         MemorySpace::Write => Access::Write,
         MemorySpace::Read
+        | MemorySpace::Constant
         | MemorySpace::Number
         | MemorySpace::Register
         | MemorySpace::Scratch

@@ -93,6 +93,9 @@ impl Verifier<'_> {
         self.report.check(kernel.grain > 0, "zero-grain", "a thread takes at least one grid point at a time");
         self.report.check(kernel.registers != Some(0), "zero-grain", "a thread has at least one register");
         self.block(&kernel.body);
+        if let Some(early) = kernel.accesses_early() {
+            self.report.check(false, "early-access", format_args!("{early} ahead of `wait kernels`"));
+        }
     }
 
     fn mem(&mut self, mem: Mem, data: &MemData) {
@@ -256,6 +259,12 @@ impl Verifier<'_> {
                     around.name()
                 );
                 self.report.check(*level == around && level.has_threads(), "divergent-barrier", message);
+            }
+            Stmt::Act(Act::Sync(Sync::Kernels)) => {
+                let is_own = self.loops.is_empty();
+                let message =
+                    format_args!("wait kernels: what comes here is not all threads of a block, once");
+                self.report.check(is_own, "early-access", message);
             }
             Stmt::Act(Act::Sync(Sync::Products)) => {
                 let is_group = self.around.last() == Some(&Level::Warpgroup);
@@ -538,8 +547,7 @@ impl Verifier<'_> {
     /// Checks that an element is in a transpose block of memory that nothing writes.
     fn transposed(&mut self, mem: Mem, index: &[Expr], along: Sym, place: &str) {
         let Some(data) = self.kernel.mems.get(mem) else { return };
-        let is_block =
-            data.space == MemorySpace::Read && self.rows.is_transpose_block(data.place(index), along);
+        let is_block = data.space.is_only_read() && self.rows.is_transpose_block(data.place(index), along);
         let message = format_args!(
             "{place}: all iterations of loop {along} together load no square of `{}`",
             data.name

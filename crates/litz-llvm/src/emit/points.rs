@@ -73,9 +73,14 @@ impl Emitter<'_> {
         for (mem, data) in self.kernel.mems.iter() {
             let prim = ty::memory_type(data.dtype)?;
             let base = match (data.space, forms[&mem]) {
-                (MemorySpace::Read | MemorySpace::Number | MemorySpace::Write | MemorySpace::Update, _) => {
-                    self.load_argument(Ty::PTR, args, mem.0 as usize)
-                }
+                (
+                    MemorySpace::Read
+                    | MemorySpace::Constant
+                    | MemorySpace::Number
+                    | MemorySpace::Write
+                    | MemorySpace::Update,
+                    _,
+                ) => self.load_argument(Ty::PTR, args, mem.0 as usize),
                 (MemorySpace::Register, Form::Slots { .. } | Form::Packed) => self.b.poison(Ty::PTR),
                 (MemorySpace::Register, Form::Memory) => {
                     let Some(extent) = data.span().as_int() else {

@@ -41,6 +41,8 @@ pub(super) struct KernelShape {
     pub(super) counts_blocks: bool,
     /// Whether its blocks may start before the kernel in front of it has ended.
     starts_early: bool,
+    /// Whether it loads constants before what is in front of it has ended.
+    loads_early: bool,
     /// What its boxes are cut out of.
     pub(super) boxes: Vec<Boxes>,
 }
@@ -76,6 +78,7 @@ impl KernelShape {
             global_bytes: formula(shape.global_bytes)?,
             counts_blocks: shape.counts_blocks,
             starts_early: shape.starts_early,
+            loads_early: shape.loads_early,
             boxes: shape
                 .boxes
                 .iter()
@@ -101,24 +104,33 @@ pub(super) struct Function {
     pub(super) handle: CUfunction,
     /// Whether it waits itself for the kernel before it, which need not have ended when its blocks start.
     waits: bool,
+    /// Whether it loads constants before that one has ended, which have to be there when that one begins.
+    loads_early: bool,
     /// Blocks that all units run at a time.
     wave: u32,
 }
 
 impl Function {
     /// That of a launch of no blocks.
-    pub(super) const NONE: Function = Function { handle: ptr::null_mut(), waits: false, wave: 0 };
+    pub(super) const NONE: Function =
+        Function { handle: ptr::null_mut(), waits: false, loads_early: false, wave: 0 };
 
-    /// Whether so many blocks may start while those of a kernel in front of them still run, and are to. They take the first places that become free,
-    /// and would share a few units where they do not fill all of them, while the other units have nothing to do: that is no loss for a few
-    /// blocks, which take about as long as a launch.
-    pub(super) fn starts_early(&self, blocks: u32) -> bool {
-        self.waits && (blocks <= FEW_BLOCKS || blocks >= self.wave)
+    /// Whether so many blocks may start while those of a kernel in front of them still run, which is of the same call, and are to. They take the first
+    /// places that become free, and would share a few units where they do not fill all of them, while the other units have nothing to do: that is no
+    /// loss for a few blocks, which take about as long as a launch, nor where units have room for all blocks of both.
+    pub(super) fn starts_early(&self, blocks: u32, front: &Function, blocks_in_front: u32) -> bool {
+        let [own, other] = [self.wave, front.wave].map(u64::from);
+        let have_room = u64::from(blocks) * other + u64::from(blocks_in_front) * own <= own * other;
+        self.waits && (self.has_few_or_fills_units(blocks) || have_room)
     }
 
-    /// Whether its blocks may start before a kernel of others has ended, all at once then.
-    pub(super) fn may_start_early(&self) -> bool {
-        self.waits
+    /// Whether so many blocks may start before a kernel has ended that nothing is known of, and are to: what that makes may be constants of this one.
+    pub(super) fn starts_early_behind_any(&self, blocks: u32) -> bool {
+        self.waits && !self.loads_early && self.has_few_or_fills_units(blocks)
+    }
+
+    fn has_few_or_fills_units(&self, blocks: u32) -> bool {
+        blocks <= FEW_BLOCKS || blocks >= self.wave
     }
 }
 
@@ -189,7 +201,8 @@ impl Kernels {
         };
         check("cuOccupancyMaxActiveBlocksPerMultiprocessor", result)?;
         let wave = self.gpu.facts.units.saturating_mul(u32::try_from(resident).unwrap_or(0));
-        Ok(Function { handle: function, waits: shape.starts_early && made_for >= WAITS_FROM, wave })
+        let waits = shape.starts_early && made_for >= WAITS_FROM;
+        Ok(Function { handle: function, waits, loads_early: shape.loads_early, wave })
     }
 }
 

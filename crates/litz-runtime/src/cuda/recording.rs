@@ -9,6 +9,7 @@ use cudarc::driver::sys::{
 };
 
 use super::driver::{CudaError, Gpu, check};
+use super::kernels::Function;
 use super::launch::Prepared;
 use crate::device::Recording;
 
@@ -55,7 +56,7 @@ impl Graph {
             launches: Vec::with_capacity(launches.len()),
         };
         let mut pointers = Vec::new();
-        let mut last: Option<CUgraphNode> = None;
+        let mut last: Option<(CUgraphNode, Function, u32)> = None;
         // SAFETY: all handles live longer than the calls; parameters are copied.
         unsafe {
             check("cuGraphCreate", sys::cuGraphCreate(&raw mut graph.graph, 0))?;
@@ -67,8 +68,10 @@ impl Graph {
                     let result =
                         sys::cuGraphAddKernelNode_v2(new, graph.graph, ptr::null(), 0, &raw const parameters);
                     check("cuGraphAddKernelNode", result)?;
-                    if let Some(before) = last.replace(node) {
-                        graph.order(before, node, launch.function.starts_early(launch.blocks))?;
+                    let (function, blocks) = (launch.function, launch.blocks);
+                    if let Some((before, front, its_blocks)) = last.replace((node, function, blocks)) {
+                        let is_early = function.starts_early(blocks, &front, its_blocks);
+                        graph.order(before, node, is_early)?;
                     }
                 }
                 graph.launches.push((launch, node));
@@ -132,12 +135,16 @@ impl Graph {
         enqueue: &mut dyn FnMut(&mut Prepared, bool) -> Result<(), CudaError>,
     ) -> Result<(), CudaError> {
         let launches = self.launches.iter_mut().map(|(launch, _)| launch);
-        let mut launches = launches.filter(|launch| launch.blocks > 0).enumerate();
-        launches.try_for_each(|(at, launch)| {
-            // What is in front of the first one is another's, and lets nobody start before all of its blocks have ended.
-            let function = launch.function;
-            let is_early =
-                if at == 0 { function.may_start_early() } else { function.starts_early(launch.blocks) };
+        let mut launches = launches.filter(|launch| launch.blocks > 0);
+        let mut last: Option<(Function, u32)> = None;
+        launches.try_for_each(|launch| {
+            let (function, blocks) = (launch.function, launch.blocks);
+            let is_early = match last.replace((function, blocks)) {
+                Some((front, its_blocks)) => function.starts_early(blocks, &front, its_blocks),
+                // What is in front of the first one is another's, and may make what kernels of this call load early. Those start when the first one's
+                // blocks are there, which has to be behind the end of all that.
+                None => false,
+            };
             enqueue(launch, is_early)
         })
     }

@@ -211,7 +211,7 @@ impl CudaStream {
             return Ok(());
         }
         prepared.map_or(Ok(()), |mut prepared| {
-            let is_early = prepared.function.starts_early(prepared.blocks);
+            let is_early = prepared.function.starts_early_behind_any(prepared.blocks);
             self.enqueue(&mut prepared, is_early)
         })
     }

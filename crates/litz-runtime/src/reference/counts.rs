@@ -200,7 +200,11 @@ impl Counter {
             _ => at,
         };
         let is_counted = match memory.space {
-            MemorySpace::Read | MemorySpace::Write | MemorySpace::Update | MemorySpace::Global => true,
+            MemorySpace::Read
+            | MemorySpace::Constant
+            | MemorySpace::Write
+            | MemorySpace::Update
+            | MemorySpace::Global => true,
             // A box is written by what copies it, not by lanes.
             MemorySpace::Shared => !self.is_box,
             MemorySpace::Number

@@ -155,6 +155,8 @@ impl<'a> Machine<'a, '_> {
         match sync {
             // Whoever takes part in a ring, or in a meeting of some warps, is in units.
             Sync::Warps(_) | Sync::Acquire { .. } | Sync::Release { .. } => {}
+            // One kernel runs at a time.
+            Sync::Kernels => {}
             Sync::Barrier(_) => self.state.clocks.meet(self.state.here.team()),
             Sync::Cluster | Sync::Elect => self.state.clocks.all_meet(),
             Sync::Await => self.state.clocks.await_turn(block),

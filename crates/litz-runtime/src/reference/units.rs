@@ -371,6 +371,7 @@ impl<'a> Machine<'a, '_> {
         let mut next = Next::Run;
         match sync {
             Sync::Products
+            | Sync::Kernels
             | Sync::Warps(_)
             | Sync::Acquire { .. }
             | Sync::Release { .. }

@@ -217,6 +217,9 @@ impl Reader {
             }
             "wait" => {
                 cx.take();
+                if cx.eat("kernels") {
+                    return Ok(Stmt::Act(Act::Sync(Sync::Kernels)));
+                }
                 if cx.eat("products") {
                     return Ok(Stmt::Act(Act::Sync(Sync::Products)));
                 }

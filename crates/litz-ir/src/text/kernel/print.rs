@@ -60,6 +60,7 @@ impl Display for Sync {
             Sync::Elect => f.write_str("elect last"),
             Sync::Commit => f.write_str("commit"),
             Sync::Wait { newest } => write!(f, "wait {newest}"),
+            Sync::Kernels => f.write_str("wait kernels"),
             Sync::Products => f.write_str("wait products"),
             Sync::Await => f.write_str("await turn"),
             Sync::Pass => f.write_str("pass turn"),

@@ -56,8 +56,10 @@ pub(super) fn function(kernel: &Kernel, target: &Processor) -> Result<Function, 
     for (mem, data) in kernel.mems.iter().take(kernel.params) {
         let prim = ty::memory_type(data.dtype)?;
         // What is only read as long as the kernel runs may be kept by the cache of a unit, which is not told of stores of others. A kernel that
-        // starts early is there while the one before it stores.
-        let stays = data.space.is_only_read() && !starts_early;
+        // starts early is there while the one before it stores, to what is no constant. Loads of what stays an assembler puts where it likes, though,
+        // and those of constants ahead of a wait are to stay ahead of it.
+        let is_constant = data.space == MemorySpace::Constant && !shape.loads_early;
+        let stays = data.space.is_only_read() && (!starts_early || is_constant);
         let is_only_read = if stays { " readonly" } else { "" };
         parameters.push(if data.space == MemorySpace::Number {
             format!("{} %p{}", Ty::scalar(prim), mem.0)
@@ -82,7 +84,7 @@ pub(super) fn function(kernel: &Kernel, target: &Processor) -> Result<Function, 
     }
 
     if starts_early {
-        cx.wait_for_kernels();
+        cx.starts_early(shape.loads_early);
     }
     cx.status = cx.generic(1, "%status");
     cx.begin_thread(&shape)?;
@@ -259,7 +261,7 @@ impl Emitter<'_> {
                     );
                     slot
                 }
-                (MemorySpace::Read | MemorySpace::Write | MemorySpace::Update, _) => {
+                (MemorySpace::Read | MemorySpace::Constant | MemorySpace::Write | MemorySpace::Update, _) => {
                     self.generic(1, &format!("%p{}", mem.0))
                 }
                 (

@@ -3,9 +3,9 @@
 use litz_ir::kernel::{Sync, Warps};
 use litz_ir::target::{Gpu, Level};
 
-use super::super::block::{ScopeKind, Value};
+use super::super::block::{ScopeKind, Slot, Value};
 use super::super::ty::{Prim, Ty};
-use super::super::{EmitError, Emitter};
+use super::super::{EmitError, Emitter, Form};
 
 /// The barriers of a block have numbers: 0 is that of all threads, then those of warpgroups, then those of some warps.
 const WARPGROUPS: i64 = 1;
@@ -16,9 +16,39 @@ const BARRIERS: i64 = 16;
 
 impl Emitter<'_> {
     /// The start of a kernel whose blocks may be there before the kernel in front of it has ended: lets the next one's come as soon as all of these
-    /// are there, and waits for all stores of the one in front. That one has waited itself, so that all kernels before it have ended as well.
-    pub(super) fn wait_for_kernels(&mut self) {
-        self.ptx("griddepcontrol.launch_dependents; griddepcontrol.wait;", &[]);
+    /// are there, and waits for the one in front, unless a statement does.
+    pub(super) fn starts_early(&mut self, waits_late: bool) {
+        self.ptx("griddepcontrol.launch_dependents;", &[]);
+        if !waits_late {
+            self.wait_for_kernels();
+        }
+    }
+
+    /// Waits for all stores of the kernel in front, which has waited itself, so that all kernels before it have ended as well. Nothing is in front of
+    /// a kernel that starts late, as all do on GPUs that start none early.
+    fn wait_for_kernels(&mut self) {
+        if self.target.starts_kernels_early() {
+            self.ptx("griddepcontrol.wait;", &[]);
+        }
+    }
+
+    /// What was loaded ahead of a wait is unpacked behind it: words are other values from here on, as far as anybody can see. Halves that are floats while a
+    /// thread waits take as many registers again.
+    fn keep_words(&mut self) {
+        for (mem, data) in self.kernel.mems.iter() {
+            if self.mems[mem].form != Form::Packed {
+                continue;
+            }
+            let elements = data.span().as_int().unwrap_or(0);
+            for group in 0..(elements * data.dtype.size() as i64 + 3) / 4 {
+                let word = self.packed(mem, group);
+                if !word.is_literal() {
+                    let text = format!("call i32 asm sideeffect \"\", \"=r,0\"(i32 {}) #1", word.text);
+                    let kept = self.b.impure(word.ty, &[&word], &text);
+                    self.b.set_slot(Slot { mem, group }, kept);
+                }
+            }
+        }
     }
 
     /// What orders threads. Behind it memory has what others have stored.
@@ -60,6 +90,10 @@ impl Emitter<'_> {
             Sync::Elect => self.elect()?,
             Sync::Await => self.await_turn()?,
             Sync::Pass => self.pass_turn()?,
+            Sync::Kernels => {
+                self.wait_for_kernels();
+                self.keep_words();
+            }
             Sync::Products => self.wait_for_products()?,
             Sync::Acquire { ring, filling, buffer } => self.acquire(ring, filling, buffer)?,
             Sync::Release { ring, filling } => self.release(ring, filling)?,

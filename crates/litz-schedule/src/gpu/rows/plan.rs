@@ -37,14 +37,17 @@ pub fn plan(cx: &Cx<'_>, group: &Group, team: &Team) -> KernelPlan {
         Tree::Local(Local { holds, space, layout })
     });
     let mut body: Vec<Tree> = declared.collect();
+    let (mut kept_ahead, mut ahead) = (Vec::new(), Vec::new());
     // Loops that follow each other are called alike: what is proved of some is known of others like them.
     let names = ["t", "c", "u", "v"].map(name);
     let kept = team.copies.iter().filter(|copy| !copy.is_of_turn);
-    body.extend(kept.clone().map(|copy| memory_of(cx, copy)));
+    for copy in kept.clone() {
+        if copy.is_ahead { &mut kept_ahead } else { &mut body }.push(memory_of(cx, copy));
+    }
     for copy in kept.filter(|copy| copy.made_by.is_none() && !comes_with(cx, &group.members[0], copy)) {
         let walk = copy.row.map(|row| Walk::of(cx, team, row, names));
         let leaf = copied(cx, copy, &values, walk.as_ref());
-        body.push(match walk {
+        if copy.is_ahead { &mut ahead } else { &mut body }.push(match walk {
             Some(walk) => walk.by(team, walk.around(vec![leaf], at_once(team.vector))),
             None => leaf,
         });
@@ -54,12 +57,17 @@ pub fn plan(cx: &Cx<'_>, group: &Group, team: &Team) -> KernelPlan {
     body.extend(members.flat_map(|member| of_member(cx, (group, member), known, (team, names))));
     if team.level == Level::Lane {
         let row = grid.last().copied().unwrap_or(Axis { var: name("g"), extent: Expr::one() });
-        let ends = Ends::of(row, &grid, values_of(&body).into_iter());
+        let ends = Ends::of(row, &grid, [values_of(&ahead), values_of(&body)].concat().into_iter());
         grid.pop();
         let width = size(&cx.loops.facts, row.extent).clamp(1, WARPS);
         let names = [name(&format!("{}_block", row.var)), name("row")];
+        // Between the loops over warps a block waits for what it has not loaded ahead.
+        if !ahead.is_empty() {
+            by_blocks(Level::Warp, (row, ends), width, names, &mut ahead);
+        }
         grid.extend(by_blocks(Level::Warp, (row, ends), width, names, &mut body));
     }
+    let body = [kept_ahead, ahead, body].concat();
     let registers = if grid.is_empty() { None } else { registers(cx, group, team) };
     KernelPlan { registers, ..KernelPlan::new(grid, 1, body) }
 }
@@ -100,7 +108,7 @@ impl Walk {
             Some(_) => None,
             None => {
                 let count = row.extent.ceildiv(at_once);
-                let turns = Turns::of(cx, count, (KEPT / vector).max(1), [turn, together]);
+                let turns = Turns::of(cx, count, (team.written_out() / vector).max(1), [turn, together]);
                 // What is loaded at once is there whole.
                 let is_whole = vector == 1 || turns.taken() == count;
                 Some(if is_whole { turns } else { Turns::one_by_one(Axis { var: turn, extent: count }) })
