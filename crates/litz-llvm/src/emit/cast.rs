@@ -114,6 +114,17 @@ impl Emitter<'_> {
         }
     }
 
+    /// The value of one lane, which is known to be one of a half type where those of all lanes are.
+    pub(super) fn lane_value(&mut self, value: &Value, lane: u32) -> Value {
+        let part = self.b.extract(value, lane);
+        if value.ty.lanes > 1
+            && let Some(&(dtype, _)) = self.rounded.get(&value.text)
+        {
+            self.rounded.insert(part.text.clone(), (dtype, None));
+        }
+        part
+    }
+
     /// Bits of `value`, as another type of equal size.
     pub(super) fn bitcast(&mut self, value: &Value, from: Dtype, to: Dtype) -> Result<Value, EmitError> {
         if from.size() != to.size() {

@@ -425,10 +425,15 @@ impl Emitter<'_> {
                 return Ok(());
             }
             let len = self.kernel.mems[mem].span().as_int().unwrap_or(0);
+            // Pairs are rounded by one instruction, which is faster than that for a single value.
+            let value = match self.mems[mem].form {
+                Form::Packed => value.clone(),
+                Form::Slots { .. } | Form::Memory => self.round(value, self.kernel.mems[mem].dtype),
+            };
             for lane in 0..self.lane_count() {
                 let element = first + stride * i64::from(lane);
                 if (0..len).contains(&element) {
-                    let value = self.b.extract(value, lane);
+                    let value = self.lane_value(&value, lane);
                     self.write_element(mem, element, &value);
                 }
             }
