@@ -125,7 +125,7 @@ fn conditions(lanes: &Loop, around: &Around) -> Option<Conditions> {
 }
 
 /// What holds where a relation holds for all values of some variables, which have bounds.
-fn everywhere(rel: Rel, inner: &[Sym], facts: &Facts) -> Option<Rel> {
+pub(super) fn everywhere(rel: Rel, inner: &[Sym], facts: &Facts) -> Option<Rel> {
     let less = match rel.cmp {
         Cmp::Lt => 1,
         Cmp::Le => 0,
@@ -147,7 +147,7 @@ fn everywhere(rel: Rel, inner: &[Sym], facts: &Facts) -> Option<Rel> {
 }
 
 /// The statement where some conditions hold.
-fn without(kernel: &mut Kernel, stmt: &Stmt, holds: &[Rel]) -> Stmt {
+pub(super) fn without(kernel: &mut Kernel, stmt: &Stmt, holds: &[Rel]) -> Stmt {
     let mut stmt = vec![stmt.clone()];
     Assume { kernel, holds, copies: HashMap::new(), holding: HashSet::new() }.block(&mut stmt);
     stmt.remove(0)
@@ -180,10 +180,15 @@ impl Assume<'_> {
                 PartMut::Val(val) => *val = self.copies.get(val).copied().unwrap_or(*val),
                 PartMut::Access { .. } | PartMut::Expr(_) | PartMut::Rel(_) => {}
             });
-            if let Stmt::Act(Act::Let { val, op }) = &mut stmt {
-                if let Op::Load { guard, .. } = op {
-                    guard.retain(|rel| !self.holds.contains(rel));
-                }
+            if let Stmt::Act(
+                Act::Let { op: Op::Load { guard, .. }, .. }
+                | Act::Store { guard, .. }
+                | Act::MulAdd { guard, .. },
+            ) = &mut stmt
+            {
+                guard.retain(|rel| !self.holds.contains(rel));
+            }
+            if let Stmt::Act(Act::Let { val, .. }) = &mut stmt {
                 let copy = self.kernel.vals.push(self.kernel.vals[*val]);
                 self.copies.insert(*val, copy);
                 *val = copy;

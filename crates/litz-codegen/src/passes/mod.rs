@@ -28,6 +28,7 @@ pub mod sync;
 pub mod tabulate;
 pub mod tensorize;
 pub mod transpose_loads;
+pub mod whole;
 
 use litz_ir::Diag;
 use litz_ir::kernel::Kernel;
@@ -67,6 +68,7 @@ pub const PASSES: &[Pass] = &[
     fragments::PASS,
     resume::PASS,
     edges::PASS,
+    whole::PASS,
     checked::PASS,
 ];
 
