@@ -237,15 +237,18 @@ impl Emitter<'_> {
     pub(in super::super) fn is_storing(&mut self, mem: Mem) -> Option<Value> {
         let outlives = matches!(self.kernel.mems[mem].space, MemorySpace::Write | MemorySpace::Update);
         let failed = self.thread.as_ref().and_then(|thread| thread.failed.clone()).filter(|_| outlives);
-        let is_sound = failed.map(|slot| {
-            let failed = self.b.impure(Ty::I1, &[&slot], &format!("load i1, ptr {}", slot.text));
-            let one = self.b.int(Prim::I1, 1);
-            self.b.binary("xor", &failed, &one)
-        });
+        let is_sound = failed.map(|slot| self.is_sound(&slot));
         match (self.is_first_of(mem), is_sound) {
             (Some(first), Some(sound)) => Some(self.b.and(&first, &sound)),
             (first, sound) => first.or(sound),
         }
+    }
+
+    /// Whether the thread, which notes in a variable that it has failed, has not.
+    pub(super) fn is_sound(&mut self, slot: &Value) -> Value {
+        let failed = self.b.impure(Ty::I1, &[slot], &format!("load i1, ptr {}", slot.text));
+        let one = self.b.int(Prim::I1, 1);
+        self.b.binary("xor", &failed, &one)
     }
 
     /// Whether this is the first of the threads around, one of which stores to a memory. None where each does.

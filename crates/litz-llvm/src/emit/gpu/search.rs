@@ -11,7 +11,7 @@
 //! together. An iteration that has something to do computes what is ahead of its branch once more, from what was loaded just before.
 
 use litz_ir::Scalar;
-use litz_ir::kernel::{Act, Loop, Mem, Stmt};
+use litz_ir::kernel::{Act, Loop, Mem, Stmt, visit};
 use litz_ir::target::Gpu;
 use litz_ir::verify::search;
 use litz_sym::{Expr, Rel, Sym};
@@ -61,7 +61,7 @@ impl Emitter<'_> {
                     let point = cx.b.binary("add", first, &above);
                     cx.syms.insert(inner.var, Bound::Scalar(point));
                     cx.body(ahead)?;
-                    cx.body(then)
+                    cx.found(then)
                 })
             };
             if lanes == 1 {
@@ -80,6 +80,26 @@ impl Emitter<'_> {
             })
         });
         self.join_lanes(is_parted);
+        result
+    }
+
+    /// What an iteration has to do. Whether the thread has failed it asks once, where none can fail in it or waits for others: what it loads and
+    /// stores is under way together then.
+    fn found(&mut self, then: &[Stmt]) -> Result<(), EmitError> {
+        let mut is_plain = true;
+        visit(then, &mut |stmt| {
+            is_plain &= match stmt {
+                Stmt::Loop(_) | Stmt::If { .. } => true,
+                Stmt::Act(act) => matches!(act, Act::Let { .. } | Act::Store { .. } | Act::MulAdd { .. }),
+            };
+        });
+        let slot = self.thread.as_mut().filter(|_| is_plain).and_then(|thread| thread.failed.take());
+        let Some(slot) = slot else { return self.body(then) };
+        let is_sound = self.is_sound(&slot);
+        let result = self.when(Some(is_sound), &mut |cx| cx.body(then));
+        if let Some(thread) = &mut self.thread {
+            thread.failed = Some(slot);
+        }
         result
     }
 
