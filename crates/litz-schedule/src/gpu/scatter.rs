@@ -6,9 +6,11 @@
 //! each column has a place of its own, each thread asks by itself.
 //!
 //! ```text
-//! parallel p in 528 {
-//!   thread r0_run_in in 192 {
-//!     for o in n { vector v in 4 by 4 { add [i = o, j = 4*r0_run_in + v] into p by 768*ceildiv(m, 528) } }
+//! parallel p in 1188 {
+//!   thread r0_run_in in 32 {
+//!     for o in n {
+//!       unroll q in 6 { vector v in 4 by 4 { add [i = o, j = 128*q + 4*r0_run_in + v] into p by 768*ceildiv(m, 1188) } }
+//!     }
 //!   }
 //! }
 //! ```
@@ -16,6 +18,7 @@
 //! Where threads of their own for all columns and batches are faster, [`super::threads`] has a plan without parts. Sums and extremes of integers
 //! are the same in any order: each point is a thread's, and elements are combined with at once.
 
+use super::looped;
 use super::threads::{Runs, Threads, by_runs, spread};
 use super::turns::at_once;
 use crate::axes::Merged;
@@ -31,7 +34,7 @@ use litz_analysis::access::accesses;
 use litz_analysis::parts::placing;
 use litz_ir::ReduceOp;
 use litz_ir::loops::{Axis, InstOp, Nest};
-use litz_ir::schedule::{Block, KernelPlan, Leaf, Part, Tree};
+use litz_ir::schedule::{Block, KernelPlan, Leaf, LoopKind, Part, Tree};
 use litz_ir::target::{Gpu, Target};
 use litz_sym::{Expr, Rel, Sym};
 
@@ -46,13 +49,21 @@ const ASK_ALONE: i64 = 32 * 12;
 /// Instructions that a unit begins in a cycle.
 const ISSUED: i64 = 4;
 
+/// Warps of a unit that hide what each waits for, at least.
+const BUSY: i64 = 8;
+
+/// Runs of neighbours that a thread takes of a point, at most, so that fewer warps ask for it: what it loads of each, and of where that goes, is
+/// under way at once, in 8 registers for a run of 16 bytes.
+const MOST_RUNS: i64 = 8;
+
 /// A scatter whose destination is divided into so many parts of so many elements.
 #[derive(Debug)]
 struct Scatter {
     parts: i64,
     width: Expr,
-    /// Neighbouring columns that a thread takes at once.
+    /// Neighbouring columns that a thread takes at once, and how many such runs.
     run: i64,
+    runs: i64,
 }
 
 /// The kernel of a scatter, unless points in order by threads of their own are all that there is to it.
@@ -95,28 +106,35 @@ fn parts(cx: &Cx<'_>, group: &Group) -> Option<Scatter> {
     let (own, axes) = axes_of(cx, group);
     let is_alone = chooses_by_column(own, &axes);
     let (run, ask) = if is_alone { (1, ASK_ALONE) } else { (run_of(cx, own, &axes), ASK) };
-    let Axes { batches, in_order, rows, step } = axes;
     let count = |axes: &[Merged]| points(facts, &axes.iter().map(|merged| merged.axis).collect::<Vec<_>>());
-    let (batches, columns, walked) = (count(&batches), count(&rows), count(&in_order));
+    let (batches, columns, walked) = (count(&axes.batches), count(&axes.rows), count(&axes.in_order));
     let (units, lanes) = (i64::from(gpu.units), i64::from(Gpu::LANES));
-    let warps = ceil_div(columns, run * lanes);
-    let even = units * ISSUED * lanes * WAIT / (ask * warps);
     let span = cx.loops.bufs[only_store(own)?].span();
-    let positions = span.ceildiv(step);
+    let positions = span.ceildiv(axes.step);
     let most = size(facts, positions).min(walked.saturating_mul(batches));
-    // Blocks for all units alike, where there are that many.
-    let even = even.isqrt();
-    let even = if even > units { ceil_div(even, units) * units } else { even };
-    let parts = even.min(most).max(1);
+    let parts_of = |warps: i64| {
+        let even = (units * ISSUED * lanes * WAIT / (ask * warps)).isqrt();
+        // Blocks for all units alike, where there are that many.
+        let even = if even > units { ceil_div(even, units) * units } else { even };
+        even.min(most).max(1)
+    };
+    let warps_of = |runs: i64| ceil_div(columns, run * runs * lanes);
+    let is_busy = |runs: i64| {
+        let warps = warps_of(runs);
+        batches.saturating_mul(parts_of(warps) * warps) >= units * BUSY
+    };
+    let runs = if is_alone { 1 } else { runs_of(&axes, run, &is_busy) };
+    let warps = warps_of(runs);
+    let parts = parts_of(warps);
     let by_parts = batches.saturating_mul(WAIT / parts + parts * warps * ask / (units * ISSUED * lanes));
     let by_threads = WAIT * ceil_div(batches * columns, units * i64::from(gpu.unit.threads));
     if by_parts >= by_threads {
         return None;
     }
-    let width = facts.simplify(step * positions.ceildiv(parts).max(1));
+    let width = facts.simplify(axes.step * positions.ceildiv(parts).max(1));
     // Rounded up, the last parts may have nothing.
     let parts = facts.simplify(span.ceildiv(width)).as_int().unwrap_or(parts);
-    (parts >= 2 && facts.holds(&Rel::le(span, width * parts))).then_some(Scatter { parts, width, run })
+    (parts >= 2 && facts.holds(&Rel::le(span, width * parts))).then_some(Scatter { parts, width, run, runs })
 }
 
 /// Whether the columns of one point may be stored to different places.
@@ -140,6 +158,15 @@ fn run_of(cx: &Cx<'_>, own: &Nest, axes: &Axes) -> i64 {
     let halved = std::iter::successors(Some(runs.longest()), |count| Some(count / 2));
     let mut counts = halved.take_while(|&count| count > 1);
     counts.find(|&count| columns >= count * i64::from(Gpu::LANES) && runs.are_of(count, &facts)).unwrap_or(1)
+}
+
+/// How many runs of so many columns a thread takes: as many as leave the fewest warps with which units are busy, and of these the fewest.
+fn runs_of(axes: &Axes, run: i64, is_busy: &dyn Fn(i64) -> bool) -> i64 {
+    let Some(all) = axes.rows.last().and_then(|last| last.axis.extent.as_int()) else { return 1 };
+    let all = all / run;
+    let suits = |&runs: &i64| runs == 1 || all % runs == 0 && is_busy(runs);
+    let warps = |runs: &i64| ceil_div(all / runs, i64::from(Gpu::LANES));
+    (1..=MOST_RUNS).filter(suits).min_by_key(warps).unwrap_or(1)
 }
 
 /// The nest of a group that is one, and its axes.
@@ -177,10 +204,22 @@ impl Family for Scatter {
                 .map(|lane| by_runs(lane, (at_once(self.run), self.run), &mut body, &name).0)
                 .collect();
         }
+        if self.runs > 1 {
+            lanes = lanes.into_iter().map(|lane| apart(lane, self.runs, name("q"), &mut body)).collect();
+        }
         body = nested(body, &walked);
         spread(cx, &mut lanes, &mut body, &name);
         let grid = [part].into_iter().chain(rows).chain(lanes).collect();
         let kernel = KernelPlan::new(grid, 1, body);
         Some(kernel.into())
     }
+}
+
+/// Makes a thread take so many points of an axis, each as far from the next as there are threads: puts such a loop around `body`, and gives the axis
+/// of threads.
+fn apart(axis: Axis, count: i64, turn: Sym, body: &mut Vec<Tree>) -> Axis {
+    let threads = axis.extent.floordiv(count);
+    body.iter_mut().for_each(|tree| tree.replace(axis.var, threads * Expr::sym(turn) + Expr::sym(axis.var)));
+    *body = vec![looped(LoopKind::Unroll, turn, count, std::mem::take(body))];
+    Axis { extent: threads, ..axis }
 }
