@@ -6,14 +6,20 @@
 //! ```text
 //! values [e in 2048]            v[e / 16, e % 16] = x[e]
 //! runs   [b in 128, c in 16]    r[b, c] = scan over c of v[b, c]
-//! runs2  [b in 8, c in 16]      s[b, c] = scan over c of r[16*b + c - 1, 15], or of nothing for the first run
+//! ends   [e in 128]             w[e / 16, e % 16] = r[e - 1, 15], or nothing for the first run
+//! runs2  [b in 8, c in 16]      s[b, c] = scan over c of w[b, c]
 //! runs3  [c in 8]               t[c] = scan over c of s[c - 1, 15]
-//! scan   [e in 2048]            y[e] = t[e / 256] + s[e / 256, (e / 16) % 16] + r[e / 16, e % 16]
+//! before [e in 128]             u[e] = t[e / 16] + s[e / 16, e % 16]
+//! scan   [e in 2048]            y[e] = u[e / 16] + r[e / 16, e % 16]
 //! ```
 //!
+//! The ends of runs are moved together, as threads that scan them would find them in the same bank of shared memory, and what is before a run is
+//! combined once for all of its points: what a block loads and stores there is what takes its time.
+//!
 //! All of this is a kernel of a block's threads, which pass the runs on in the memory that they share. A longer row is cut into tiles of at most
-//! as many elements. What tiles have together is reduced first and scanned as a row of its own, and a tile begins with what is before it. Columns
-//! side by side, where they are too few for all threads, are cut into as many tiles as it takes, each scanned by one thread.
+//! as many elements. What tiles have together is reduced first and scanned as a row of its own, and a tile begins with what is before it; of few
+//! elements each tile reduces that by itself. Columns side by side, where they are too few for all threads, are cut into as many tiles as it
+//! takes, each scanned by one thread.
 //!
 //! How what is scanned is combined depends on sizes and on the target alone. Products of floats keep their order: where those of a run
 //! overflow, what is zero before it would become NaN. A row of them that is one tile is one run, and others stay as they are.
@@ -25,7 +31,7 @@ use litz_analysis::parts::need;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::target::{Gpu, Target};
-use litz_ir::{Dtype, ReduceOp, Scalar};
+use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
 use litz_sym::{Expr, Rel, Sym};
 
 /// Elements of a row that threads of a block scan together, at most: 128 runs, of which 17 KiB of f64 are in shared memory.
@@ -43,6 +49,9 @@ const LEAST_COLUMN: i64 = 32;
 const LEAST_OF_COLUMNS: i64 = 256;
 /// Tiles of a row, at most, that each reduce what is before them: the loads of all are few beside those of the row.
 const FEW_TILES: i64 = 1024;
+/// Elements of a row, at most, of which each tile reduces by itself what is before it, where all tiles run at a time: that takes no longer than the
+/// launches of two kernels that share what they reduce.
+const AGAIN: i64 = 8192;
 /// Threads of a unit that hide what each waits for.
 const THREADS: i64 = 256;
 
@@ -213,15 +222,20 @@ fn split(loops: &mut Loops, nest: &Nest, gpu: &Gpu, names: &mut Names) -> Option
     };
     let at = Expr::sym(tile.var) * length + Expr::sym(inside.var);
 
-    // What is before each tile.
-    let mut parts = values(loops, nest, &scan, (outer.clone(), vec![inside], at), names, "part")?;
-    let [part, base] = ["part", "base"].map(|role| add_buf(loops, names, nest, role, scan.ty, &outer));
-    let value = Val::new(parts.body.len() - 1);
-    let together = push(&mut parts.body, InstOp::Reduce(scan.op, value), scan.ty);
-    store(&mut parts.body, part, element(&outer), together, scan.ty);
-    cse::clean(&mut parts);
-    let bases = bases(loops, nest, &scan, (&outer, tile), [part, base], (names, is_shared));
-    let before = vec![parts, bases];
+    let base = add_buf(loops, names, nest, "base", scan.ty, &outer);
+    let at_once = match is_shared {
+        true => again(loops, nest, &scan, (&outer, tile, length), base, (gpu, names)),
+        false => None,
+    };
+    let before = match at_once {
+        Some(bases) => vec![bases],
+        None => {
+            let reduced = values(loops, nest, &scan, (outer.clone(), vec![inside], at), names, "part")?;
+            let part = add_buf(loops, names, nest, "part", scan.ty, &outer);
+            let parts = reduce(reduced, &scan, part, &outer);
+            vec![parts, bases(loops, nest, &scan, (&outer, tile), [part, base], (names, is_shared))]
+        }
+    };
 
     // What each point of a tile has of its own.
     let (runs, own) = match is_shared {
@@ -270,6 +284,40 @@ fn split(loops: &mut Loops, nest: &Nest, gpu: &Gpu, names: &mut Names) -> Option
     Some(Division { before, runs, rest: vec![whole, rest] })
 }
 
+/// What is before each tile of so many points, which each reduces by itself. None where that is too much.
+fn again(
+    loops: &Loops,
+    nest: &Nest,
+    scan: &Scan,
+    (outer, tile, length): (&[Axis], Axis, i64),
+    base: Buf,
+    (gpu, names): (&Gpu, &mut Names),
+) -> Option<Nest> {
+    let tiles = outer.iter().map(|axis| loops.facts.size_hint(axis.extent)).fold(1, i64::saturating_mul);
+    if loops.facts.bounds(scan.axis.extent).hi > AGAIN || tiles > i64::from(gpu.units) {
+        return None;
+    }
+    let axes = nest.all_axes().chain(outer);
+    let before = Axis { var: names::symbol("before", &loops.facts, axes), extent: scan.axis.extent };
+    let at = Expr::sym(before.var);
+    let mut own = values(loops, nest, scan, (outer.to_vec(), vec![before], at), names, "base")?;
+    let value = Val::new(own.body.len() - 1);
+    let is_before = InstOp::Cond(Rel::lt(at, Expr::sym(tile.var) * length));
+    let is_before = push(&mut own.body, is_before, Dtype::Bool);
+    let nothing = push(&mut own.body, InstOp::Const(scan.op.identity(scan.ty)), scan.ty);
+    push(&mut own.body, InstOp::Op(ScalarOp::Select, vec![is_before, value, nothing]), scan.ty);
+    Some(reduce(own, scan, base, outer))
+}
+
+/// A nest that stores what all of its last values are together.
+fn reduce(mut own: Nest, scan: &Scan, buf: Buf, outer: &[Axis]) -> Nest {
+    let value = Val::new(own.body.len() - 1);
+    let together = push(&mut own.body, InstOp::Reduce(scan.op, value), scan.ty);
+    store(&mut own.body, buf, element(outer), together, scan.ty);
+    cse::clean(&mut own);
+    own
+}
+
 /// What is before each tile: few tiles each reduce what is before them, which is done at once; of many it is a scan.
 fn bases(
     loops: &Loops,
@@ -313,8 +361,9 @@ struct Level {
     buf: Buf,
     /// Points of the row that are one of the level's.
     unit: i64,
-    /// Points of a run.
+    /// Points of a run, and of all runs.
     run: i64,
+    points: i64,
     /// It has several runs.
     is_several: bool,
 }
@@ -325,25 +374,41 @@ struct Levels {
     outer: Vec<Axis>,
     /// First the lowest.
     all: Vec<Level>,
+    /// What is before each run of the lowest, where several levels say so.
+    before: Option<Buf>,
 }
 
 impl Levels {
     /// What the point at `at` of a row has.
     fn combined(&self, body: &mut Vec<Inst>, scan: &Scan, at: Expr) -> Val {
-        let of_level = |body: &mut Vec<Inst>, &Level { buf, unit, run, is_several }: &Level| {
-            let (mut index, point) = (element(&self.outer), at.floordiv(unit));
-            index.extend(match is_several {
-                true => [at.floordiv(unit * run), point.modulo(run)],
-                false => [Expr::zero(), point],
-            });
-            push(body, load(buf, index, scan.ty), scan.ty)
-        };
-        let mut levels = self.all.iter();
-        let first = levels.next().map(|level| of_level(body, level)).expect("invariant: there is a level");
-        levels.fold(first, |own, level| {
-            let before = of_level(body, level);
+        let (lowest, others) = self.all.split_first().expect("invariant: there is a level");
+        let own = self.of_level(body, scan, lowest, at);
+        match self.before {
+            Some(buf) => {
+                let index = element(&self.outer).into_iter().chain([at.floordiv(lowest.run)]).collect();
+                let before = push(body, load(buf, index, scan.ty), scan.ty);
+                push(body, InstOp::Op(scan.op.combine(), vec![before, own]), scan.ty)
+            }
+            None => self.with(body, scan, own, (others, at)),
+        }
+    }
+
+    /// A value of the point at `at` with what some levels have before it.
+    fn with(&self, body: &mut Vec<Inst>, scan: &Scan, own: Val, (levels, at): (&[Level], Expr)) -> Val {
+        levels.iter().fold(own, |own, level| {
+            let before = self.of_level(body, scan, level, at);
             push(body, InstOp::Op(scan.op.combine(), vec![before, own]), scan.ty)
         })
+    }
+
+    fn of_level(&self, body: &mut Vec<Inst>, scan: &Scan, level: &Level, at: Expr) -> Val {
+        let &Level { buf, unit, run, is_several, .. } = level;
+        let (mut index, point) = (element(&self.outer), at.floordiv(unit));
+        index.extend(match is_several {
+            true => [at.floordiv(unit * run), point.modulo(run)],
+            false => [Expr::zero(), point],
+        });
+        push(body, load(buf, index, scan.ty), scan.ty)
     }
 }
 
@@ -405,14 +470,20 @@ fn levels(
                 let value = push(&mut own.body, load(from, place([number, point]), ty), ty);
                 if ty == scan.ty { value } else { push(&mut own.body, InstOp::Cast(value), scan.ty) }
             }
-            // What runs of the level before have together, moved one run on.
-            Some((runs, of_run)) => {
-                let at = number * run + point;
-                let mut guard = vec![Rel::le(1, at)];
-                guard.extend((count * run > runs).then(|| Rel::lt(at, runs)));
-                let other = scan.op.identity(scan.ty);
-                let index = place([at - 1, Expr::int(of_run - 1)]);
-                push(&mut own.body, InstOp::Load { buf: from, index, guard, other }, scan.ty)
+            Some(before) if count == 1 => {
+                let end = end(scan, from, before, &place, (number * run + point, count * run));
+                push(&mut own.body, end, scan.ty)
+            }
+            Some(before) => {
+                let along = Axis { extent: Expr::int(count * run), ..inside };
+                let axes = outer.iter().copied().chain([along]).collect();
+                let mut ends = empty(nest, names, "ends", axes);
+                let end = end(scan, from, before, &place, (e, count * run));
+                let value = push(&mut ends.body, end, scan.ty);
+                let buf = add_buf(loops, names, nest, "ends", scan.ty, &dims(runs(count, run)));
+                store(&mut ends.body, buf, place([e.floordiv(run), e.modulo(run)]), value, scan.ty);
+                nests.push(ends);
+                push(&mut own.body, load(buf, place([number, point]), scan.ty), scan.ty)
             }
         };
         let scanned = InstOp::Scan { op: scan.op, value, axis: point_of };
@@ -420,14 +491,54 @@ fn levels(
         let buf = add_buf(loops, names, nest, "runs", scan.ty, &dims(runs(count, run)));
         store(&mut own.body, buf, place([number, point]), scanned, scan.ty);
         nests.push(own);
-        all.push(Level { buf, unit, run, is_several: count > 1 });
+        all.push(Level { buf, unit, run, points: count * run, is_several: count > 1 });
         if count == 1 {
-            return Some((nests, Levels { outer, all }));
+            let mut levels = Levels { outer, all, before: None };
+            nests.extend(before_runs(loops, nest, scan, &mut levels, (names, inside)));
+            return Some((nests, levels));
         }
         (from, before, unit) = (buf, Some((count, run)), unit * run);
         run = count.min(RUN);
         count = (count + run - 1) / run;
     }
+}
+
+/// What the runs of the level before have together, of which there are so many of so many points, moved one run on: at a point of `points`.
+fn end(
+    scan: &Scan,
+    from: Buf,
+    (runs, of_run): (i64, i64),
+    place: &dyn Fn([Expr; 2]) -> Vec<Expr>,
+    (at, points): (Expr, i64),
+) -> InstOp {
+    let mut guard = vec![Rel::le(1, at)];
+    guard.extend((points > runs).then(|| Rel::lt(at, runs)));
+    let index = place([at - 1, Expr::int(of_run - 1)]);
+    InstOp::Load { buf: from, index, guard, other: scan.op.identity(scan.ty) }
+}
+
+/// Combines what is before each run, where it is of several levels.
+fn before_runs(
+    loops: &mut Loops,
+    nest: &Nest,
+    scan: &Scan,
+    levels: &mut Levels,
+    (names, inside): (&mut Names, Axis),
+) -> Option<Nest> {
+    let [lowest, first, others @ ..] = &levels.all[..] else { return None };
+    if others.is_empty() {
+        return None;
+    }
+    let along = Axis { extent: Expr::int(first.points), ..inside };
+    let axes: Vec<Axis> = levels.outer.iter().copied().chain([along]).collect();
+    let mut own = empty(nest, names, "before", axes.clone());
+    let at = Expr::sym(inside.var) * lowest.run;
+    let value = levels.of_level(&mut own.body, scan, first, at);
+    let value = levels.with(&mut own.body, scan, value, (others, at));
+    let buf = add_buf(loops, names, nest, "before", scan.ty, &axes);
+    store(&mut own.body, buf, element(&axes), value, scan.ty);
+    levels.before = Some(buf);
+    Some(own)
 }
 
 /// A nest like another one, over other axes and without a body.

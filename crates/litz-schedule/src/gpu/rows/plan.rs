@@ -244,8 +244,17 @@ fn of_member(
     let kind = if !own.reduces() && inside.iter().all(is_short) { LoopKind::Unroll } else { LoopKind::For };
     let within =
         |body: Vec<Tree>| inside.iter().rev().fold(body, |body, &axis| vec![Tree::Loop { kind, axis, body }]);
+    let writes = &cx.deps.stmts[member.stmt].writes;
+    let mut shared = team.locals.iter().filter(|local| local.1 == LocalSpace::Shared);
+    let by_warp = team.level == Level::Thread && shared.any(|local| writes.contains(&local.0));
     let spread_out = |part: Part, bind: &mut Vec<(Sym, Expr)>, more: Vec<Tree>| -> Vec<Tree> {
-        let Some(row) = row else { return [within(kept(part, bind, None)), more].concat() };
+        let Some(row) = row else {
+            let body = [within(kept(part, bind, None)), more].concat();
+            // One warp is enough where all find in shared memory what it stores.
+            let one = Axis { var: names[0], extent: Expr::one() };
+            let kind = LoopKind::Level(Level::Warp.into());
+            return if by_warp { vec![Tree::Loop { kind, axis: one, body }] } else { body };
+        };
         let walk = Walk::of(cx, team, row, names);
         bind.push((row.var, walk.place));
         // What is reduced is in registers already, and combined in the order of the row.
