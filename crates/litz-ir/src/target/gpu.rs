@@ -220,6 +220,13 @@ impl Gpu {
     /// Registers are given to warps in so many for each thread.
     pub const REGISTER_STEP: i64 = 8;
 
+    /// Registers of a thread, at most, with which a unit has enough of them for so many threads.
+    pub fn registers_for(&self, threads: i64) -> u32 {
+        let registers =
+            i64::from(self.unit.registers) / threads.max(1) / Gpu::REGISTER_STEP * Gpu::REGISTER_STEP;
+        registers.clamp(0, i64::from(Gpu::REGISTERS)) as u32
+    }
+
     /// Blocks that all units run at the same time, of which each needs so much. 0 where a unit has no room for one.
     pub fn resident(&self, needs: BlockNeeds) -> i64 {
         let Unit { shared_bytes, registers, threads, blocks } = self.unit;

@@ -36,6 +36,11 @@ const NEIGHBOURS: [i64; 3] = [4, 7, 2];
 /// Instructions of nests that they are written out to, at most: four windows of seven by seven points, which share most of their loads.
 const MOST_NEIGHBOURS: i64 = 3 * WRITTEN_OUT;
 
+/// Elements of a vector from which they are short, and what members have in all, at most, that is little: instructions, and buffers that they read.
+const SHORT_ELEMENTS: i64 = 8;
+const FEW_INSTS: usize = 12;
+const FEW_READ: usize = 2;
+
 /// Points of a thread of its own.
 #[derive(Debug)]
 pub struct Threads;
@@ -95,9 +100,20 @@ impl Family for Threads {
         }
         let scope = spread(cx, &mut grid, &mut body, &name);
         let scope = element.or(scope);
-        let kernel = KernelPlan::new(grid, 1, body);
+        let registers = vector.and_then(|(_, count)| registers(cx, group, count));
+        let kernel = KernelPlan { registers, ..KernelPlan::new(grid, 1, body) };
         Some(Planned { scope, ..Planned::from(kernel) })
     }
+}
+
+/// Registers of a thread, at most, with which a unit runs all threads that it may, where members compute little of few vectors of so many short
+/// elements: an assembler that has no limit takes more, to compute more of the elements side by side, while memory waits.
+fn registers(cx: &Cx<'_>, group: &Group, count: i64) -> Option<u32> {
+    let Target::Gpu(gpu) = cx.target else { return None };
+    let insts = group.stmts().into_iter().map(|s| nest(cx.loops, s).body.len()).sum::<usize>();
+    let read = group.members.iter().flat_map(|member| &cx.deps.stmts[member.stmt].reads).count();
+    let is_little = count >= SHORT_ELEMENTS && insts <= FEW_INSTS && read <= FEW_READ;
+    is_little.then(|| gpu.registers_for(gpu.unit.threads.into()))
 }
 
 /// How many neighbours along an axis a thread takes at once, so that it stores 16 bytes of the widest type: where all that members access has

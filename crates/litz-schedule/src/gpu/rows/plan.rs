@@ -1,8 +1,8 @@
 //! Writes the kernel of rows: memory for what is kept of a row, its loads, and the members one after another.
 
-use super::team::{KEPT, RowCopy, Team, WARPS, is_of_runs, place_in_row, spread};
+use super::team::{KEPT, RowCopy, Team, WARPS, elements_of, is_of_runs, place_in_row, spread};
 use crate::context::Cx;
-use crate::cost::size;
+use crate::cost::{ceil_div, points, size};
 use crate::cut::nested;
 use crate::gpu::blocks::{Ends, by_blocks, values_of};
 use crate::gpu::stage::name_beside;
@@ -10,14 +10,22 @@ use crate::gpu::turns::{Turns, at_once};
 use crate::group::{Group, Member, beside_axes, shared_axes};
 use crate::nest;
 use litz_analysis::access::substitute;
-use litz_ir::loops::Axis;
+use litz_ir::loops::{Axis, Buf};
 use litz_ir::schedule::{Holds, KernelPlan, Layout, Leaf, Local, LocalSpace, LoopKind, Part, Tree};
-use litz_ir::target::{BlockNeeds, Gpu, Level, Target};
+use litz_ir::target::{BlockNeeds, Level, Target};
 use litz_sym::{Expr, Facts, Sym};
 
-/// Instructions of nests, at most, for which so many registers are enough.
-const SHORT: usize = 12;
-const FEW_REGISTERS: i64 = 32;
+/// Instructions of nests, at most, for which so many registers are enough beside what a thread holds of rows: addresses, sums, and what it computes
+/// of a vector.
+const SHORT: usize = 16;
+const BESIDE: i64 = 20;
+
+/// Registers that an assembler without a limit gives a thread beside these: from 32 to 48 for norms and softmax of f32 and bf16 (nvJitLink 13.0).
+const UNLIMITED: i64 = 40;
+
+/// Bytes that a unit reads at a time, if memory is to be busy: layer norms of rows of 8 KiB take 20.0 us with six of them, of 20.8 with five, and those
+/// of 16 KiB are slower with more than four (H200).
+const IN_FLIGHT: i64 = 64 << 10;
 
 /// The kernel of a group.
 pub fn plan(cx: &Cx<'_>, group: &Group, team: &Team) -> KernelPlan {
@@ -72,17 +80,69 @@ pub fn plan(cx: &Cx<'_>, group: &Group, team: &Team) -> KernelPlan {
     KernelPlan { registers, ..KernelPlan::new(grid, 1, body) }
 }
 
-/// Registers of a thread, at most, with which a unit runs as many blocks as have their rows in its shared memory, where these are several and
-/// what nests compute needs no more.
+/// Registers of a thread, at most, with which a unit runs as many blocks as have room for what they keep of their rows: where without a limit, of which
+/// an assembler makes use, it would run one, or read too little of memory at a time, and what nests compute needs no more.
 fn registers(cx: &Cx<'_>, group: &Group, team: &Team) -> Option<u32> {
     let Target::Gpu(gpu) = cx.target else { return None };
-    let has_row = team.registers == 0 && team.copies.iter().any(|copy| copy.space == LocalSpace::Shared);
-    let needs = BlockNeeds { threads: team.width, registers: FEW_REGISTERS, shared_bytes: team.shared };
-    let blocks = gpu.resident(needs) / i64::from(gpu.units);
+    let rows = if team.level == Level::Lane { WARPS } else { 1 };
+    let (threads, held) = (team.width * rows, held(cx, group, team));
+    let blocks = |beside: i64| {
+        let needs = BlockNeeds { threads, registers: held + beside, shared_bytes: team.shared };
+        gpu.resident(needs) / i64::from(gpu.units)
+    };
+    let [few, many] = [blocks(UNLIMITED), blocks(BESIDE)];
+    let all = points(&cx.loops.facts, &group.outer) / rows;
+    let is_enough = few > 1 && few * rows * bytes_of_row(cx, group) >= IN_FLIGHT;
     let are_short = group.stmts().into_iter().all(|s| nest(cx.loops, s).body.len() <= SHORT);
-    let registers = i64::from(gpu.unit.registers) / (blocks.max(1) * team.width);
-    let registers = u32::try_from(registers / Gpu::REGISTER_STEP * Gpu::REGISTER_STEP).ok()?;
-    (has_row && blocks > 1 && are_short).then_some(registers.min(Gpu::REGISTERS))
+    // What is not kept is loaded ahead as far as there are registers.
+    let is_kept = held + team.shared > 0 && !team.copies.iter().any(|copy| copy.is_of_turn);
+    let has_more = many > few && all > few * i64::from(gpu.units);
+    (has_more && !is_enough && are_short && is_kept).then(|| gpu.registers_for(many * threads))
+}
+
+/// Bytes of memory that a row reads.
+fn bytes_of_row(cx: &Cx<'_>, group: &Group) -> i64 {
+    let infos = group.members.iter().map(|member| &cx.deps.stmts[member.stmt]);
+    let mut read: Vec<Buf> = infos.clone().flat_map(|info| &info.reads).copied().collect();
+    read.sort();
+    read.dedup();
+    read.retain(|buf| !infos.clone().any(|info| info.writes.contains(buf)));
+    let bytes = |buf: &Buf| {
+        let data = &cx.loops.bufs[*buf];
+        size(&cx.loops.facts, data.elements()).saturating_mul(data.dtype.size() as i64)
+    };
+    let all = read.iter().map(bytes).fold(0, i64::saturating_add);
+    all / points(&cx.loops.facts, &group.outer).max(1)
+}
+
+/// Registers in which a thread holds elements of rows, the most between one member and the next: what a member reads last makes room for what it
+/// stores.
+fn held(cx: &Cx<'_>, group: &Group, team: &Team) -> i64 {
+    let infos: Vec<_> = group.members.iter().map(|member| &cx.deps.stmts[member.stmt]).collect();
+    let last = |buf: Buf| infos.iter().rposition(|info| info.reads.contains(&buf));
+    let first = |buf: Buf| infos.iter().position(|info| info.writes.contains(&buf));
+    let locals = team.locals.iter().filter(|local| local.1 == LocalSpace::Register);
+    let locals = locals.map(|&(buf, _)| (buf, elements_of(cx, group, buf).unwrap_or(1)));
+    let is_kept = |copy: &&RowCopy| copy.space == LocalSpace::Register && !copy.is_of_turn;
+    let copies = team.copies.iter().filter(is_kept);
+    let copies = copies.map(|copy| (copy.buf, copy.row.and_then(|row| row.extent.as_int()).unwrap_or(1)));
+    let of_thread = |count: i64| match count {
+        1 => 1,
+        _ => ceil_div(count, team.width * team.vector) * team.vector,
+    };
+    let arrays = locals.chain(copies).map(|(buf, count)| (buf, of_thread(count) * words(cx, buf)));
+    let arrays: Vec<(Buf, i64)> = arrays.collect();
+    // What no member stores is there before the first one.
+    let is_held = |buf: Buf, next: usize| {
+        first(buf).is_none_or(|first| first < next) && last(buf).is_some_and(|last| last >= next)
+    };
+    let of = |next: usize| arrays.iter().filter(|array| is_held(array.0, next)).map(|array| array.1).sum();
+    (0..infos.len()).map(of).max().unwrap_or(0)
+}
+
+/// Registers of an element: one of a half type is a float there.
+fn words(cx: &Cx<'_>, buf: Buf) -> i64 {
+    ceil_div(cx.loops.bufs[buf].dtype.compute().size() as i64, 4)
 }
 
 /// How the threads of a row take its elements.

@@ -61,8 +61,7 @@ pub struct Team {
     pub locals: Vec<(Buf, LocalSpace)>,
     /// What members read of a row, and is loaded once.
     pub copies: Vec<RowCopy>,
-    /// Registers of a thread, and bytes that the threads of a block share, for elements of rows in these.
-    pub registers: i64,
+    /// Bytes that the threads of a block share for elements of rows.
     pub shared: i64,
 }
 
@@ -255,7 +254,7 @@ impl Shape {
             };
             copies.push(RowCopy { space, is_of_turn, is_ahead: *is_ahead && is_kept, ..copy.clone() });
         }
-        Some(Team { level, width, vector, locals, copies, registers, shared })
+        Some(Team { level, width, vector, locals, copies, shared })
     }
 }
 
@@ -416,7 +415,7 @@ fn rows_of_warps(cx: &Cx<'_>, group: &Group, facts: &mut Facts) -> Vec<(Sym, Exp
 }
 
 /// Elements of a buffer that are stored at each row. None where that is known at run time alone.
-fn elements_of(cx: &Cx<'_>, group: &Group, buf: Buf) -> Option<i64> {
+pub fn elements_of(cx: &Cx<'_>, group: &Group, buf: Buf) -> Option<i64> {
     let writers = group.members.iter().filter(|member| cx.deps.stmts[member.stmt].writes.contains(&buf));
     writers.map(|member| own_points(cx, member)).try_fold(0, |most, own| Some(i64::max(most, own?)))
 }
