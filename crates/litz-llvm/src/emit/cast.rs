@@ -5,7 +5,7 @@ use litz_ir::{Dtype, Scalar, ScalarOp};
 
 use super::block::Value;
 use super::small::small_format;
-use super::ty::{Prim, register_type};
+use super::ty::{Prim, Ty, register_type};
 use super::{EmitError, Emitter};
 use crate::processor::Isa;
 
@@ -203,6 +203,9 @@ impl Emitter<'_> {
                 let stored = self.b.convert("bitcast", value, Prim::F16);
                 self.b.convert("fpext", &stored, Prim::F32)
             }
+            Dtype::BF16 if self.thread.is_some() && value.ty.lanes.is_multiple_of(2) => {
+                self.widen_pairs(value)
+            }
             Dtype::BF16 => {
                 let bits = self.b.convert("zext", value, Prim::I32);
                 let amount = self.b.constant_of(bits.ty, Scalar::Int(16));
@@ -226,6 +229,23 @@ impl Emitter<'_> {
             | Dtype::C64
             | Dtype::C128 => value.clone(),
         }
+    }
+
+    /// Values of bf16 in pairs, each a word of two: one instruction makes a float of either half.
+    fn widen_pairs(&mut self, value: &Value) -> Value {
+        let lanes = value.ty.lanes;
+        let words = self.b.reinterpret(value, Ty { prim: Prim::I32, lanes: lanes / 2 });
+        let [sixteen, upper] =
+            [16, -0x1_0000].map(|literal| self.b.constant_of(Ty::scalar(Prim::I32), Scalar::Int(literal)));
+        let mut bits = self.b.poison(Ty { prim: Prim::I32, lanes });
+        for at in 0..lanes / 2 {
+            let word = self.b.extract(&words, at);
+            let halves = [self.b.binary("shl", &word, &sixteen), self.b.binary("and", &word, &upper)];
+            for (half, number) in halves.iter().zip(0..) {
+                bits = self.b.insert(&bits, 2 * at + number, half);
+            }
+        }
+        self.b.convert("bitcast", &bits, Prim::F32)
     }
 
     /// Rounds to nearest even by adding just less than half a unit, and the unit's parity. The instruction for it takes
