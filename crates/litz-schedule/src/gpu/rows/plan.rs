@@ -14,6 +14,7 @@ use litz_ir::loops::{Axis, Buf};
 use litz_ir::schedule::{Holds, KernelPlan, Layout, Leaf, Local, LocalSpace, LoopKind, Part, Tree};
 use litz_ir::target::{BlockNeeds, Level, Target};
 use litz_sym::{Expr, Facts, Sym};
+use std::collections::BTreeSet;
 
 /// Instructions of nests, at most, for which so many registers are enough beside what a thread holds of rows: addresses, sums, and what it computes
 /// of a vector.
@@ -31,7 +32,11 @@ const IN_FLIGHT: i64 = 64 << 10;
 pub fn plan(cx: &Cx<'_>, group: &Group, team: &Team) -> KernelPlan {
     let name = |name: &str| beside_axes(cx.loops, group, name);
     let shared = shared_axes(cx.loops, group, &group.facts(&cx.loops.facts), &|i| name(&format!("g{i}")));
-    let values: Vec<(Sym, Expr)> = shared.iter().flat_map(|merged| merged.parts.clone()).collect();
+    let mut values: Vec<(Sym, Expr)> = shared.iter().flat_map(|merged| merged.parts.clone()).collect();
+    if let Some(row) = shared.last().filter(|_| reads_again(cx, group, team)) {
+        let backwards = row.axis.extent - 1 - Expr::sym(row.axis.var);
+        values.iter_mut().for_each(|(_, value)| *value = value.replace(row.axis.var, backwards));
+    }
     let mut facts = cx.loops.facts.clone();
     shared.iter().for_each(|merged| facts.declare_index(merged.axis.var, merged.axis.extent));
     let mut grid: Vec<Axis> =
@@ -80,6 +85,20 @@ pub fn plan(cx: &Cx<'_>, group: &Group, team: &Team) -> KernelPlan {
     KernelPlan { registers, ..KernelPlan::new(grid, 1, body) }
 }
 
+/// Whether the kernel reads a buffer again that one before has read, for scans of its rows, and that fills half of the cache of all units or more:
+/// what was read last is there still, so that the last rows come first.
+fn reads_again(cx: &Cx<'_>, group: &Group, team: &Team) -> bool {
+    let Target::Gpu(gpu) = cx.target else { return false };
+    let stmts = group.stmts();
+    let has_runs = team.locals.iter().any(|local| is_of_runs(cx, local.0, &stmts));
+    let is_before = |user: &usize| stmts.iter().all(|own| user < own);
+    let is_again = |buf: Buf| {
+        let mut others = cx.deps.users[buf].iter().filter(|&user| is_before(user));
+        bytes(cx, buf) >= gpu.l2_bytes / 2 && others.any(|&user| cx.deps.stmts[user].reads.contains(&buf))
+    };
+    team.level == Level::Thread && has_runs && read_from_memory(cx, group).into_iter().any(is_again)
+}
+
 /// Registers of a thread, at most, with which a unit runs as many blocks as have room for what they keep of their rows: where without a limit, of which
 /// an assembler makes use, it would run one, or read too little of memory at a time, and what nests compute needs no more.
 fn registers(cx: &Cx<'_>, group: &Group, team: &Team) -> Option<u32> {
@@ -102,21 +121,28 @@ fn registers(cx: &Cx<'_>, group: &Group, team: &Team) -> Option<u32> {
 
 /// Bytes of memory that a row reads.
 fn bytes_of_row(cx: &Cx<'_>, group: &Group) -> i64 {
+    let read = read_from_memory(cx, group).into_iter().map(|buf| bytes(cx, buf));
+    read.fold(0, i64::saturating_add) / points(&cx.loops.facts, &group.outer).max(1)
+}
+
+/// What members read that none of them stores.
+fn read_from_memory(cx: &Cx<'_>, group: &Group) -> BTreeSet<Buf> {
     let infos = group.members.iter().map(|member| &cx.deps.stmts[member.stmt]);
-    let mut read: Vec<Buf> = infos.clone().flat_map(|info| &info.reads).copied().collect();
-    read.sort();
-    read.dedup();
-    read.retain(|buf| !infos.clone().any(|info| info.writes.contains(buf)));
-    let bytes = |buf: &Buf| {
-        let data = &cx.loops.bufs[*buf];
-        size(&cx.loops.facts, data.elements()).saturating_mul(data.dtype.size() as i64)
-    };
-    let all = read.iter().map(bytes).fold(0, i64::saturating_add);
-    all / points(&cx.loops.facts, &group.outer).max(1)
+    let mut read: BTreeSet<Buf> = infos.clone().flat_map(|info| &info.reads).copied().collect();
+    for buf in infos.flat_map(|info| &info.writes) {
+        read.remove(buf);
+    }
+    read
+}
+
+/// Bytes of a buffer.
+fn bytes(cx: &Cx<'_>, buf: Buf) -> i64 {
+    let data = &cx.loops.bufs[buf];
+    size(&cx.loops.facts, data.elements()).saturating_mul(data.dtype.size() as i64)
 }
 
 /// Registers in which a thread holds elements of rows, the most between one member and the next: what a member reads last makes room for what it
-/// stores.
+/// stores. A run that a thread scans is loaded at once.
 fn held(cx: &Cx<'_>, group: &Group, team: &Team) -> i64 {
     let infos: Vec<_> = group.members.iter().map(|member| &cx.deps.stmts[member.stmt]).collect();
     let last = |buf: Buf| infos.iter().rposition(|info| info.reads.contains(&buf));
@@ -137,7 +163,19 @@ fn held(cx: &Cx<'_>, group: &Group, team: &Team) -> i64 {
         first(buf).is_none_or(|first| first < next) && last(buf).is_some_and(|last| last >= next)
     };
     let of = |next: usize| arrays.iter().filter(|array| is_held(array.0, next)).map(|array| array.1).sum();
-    (0..infos.len()).map(of).max().unwrap_or(0)
+    let kept: i64 = (0..infos.len()).map(of).max().unwrap_or(0);
+    // Of runs of runs there are few.
+    let mut runs = group.members.iter().map(|member| scanned(cx, member)).filter(|&run| run > 0);
+    kept + runs.next().unwrap_or(0)
+}
+
+/// Registers for a run that a thread scans of a member.
+fn scanned(cx: &Cx<'_>, member: &Member) -> i64 {
+    let own = nest(cx.loops, member.stmt);
+    let is_run = |axis: &&Axis| own.is_running(axis.var);
+    let lengths = own.axes.iter().filter(is_run).filter_map(|axis| axis.extent.as_int());
+    let widest = cx.deps.stmts[member.stmt].reads.iter().map(|&buf| words(cx, buf)).max();
+    lengths.filter(|&length| length <= KEPT).max().unwrap_or(0) * widest.unwrap_or(0)
 }
 
 /// Registers of an element: one of a half type is a float there.
