@@ -4,7 +4,7 @@ use super::{Act, Blocks, BoxMap, Kernel, KernelLoopKind, Mem, MemorySpace, Op, R
 use crate::Diag;
 use crate::ids::Id;
 use crate::target::{Gpu, Level};
-use litz_sym::{Expr, Facts};
+use litz_sym::{Expr, Facts, Sym};
 
 /// How a kernel is launched on a GPU: `@k` with 128 threads a block, `ceildiv(s0, 4)` blocks a point, 2048 shared bytes. Code is made for
 /// it, and the same kernel always has the same.
@@ -134,7 +134,8 @@ struct Waits {
 
 impl Waits {
     /// Whether statements load what the kernel only reads, to where a thread has it, behind a barrier, or in a loop that has one or stores what others
-    /// see: there loads of constants are taken ahead of stores of the iterations before.
+    /// see: there loads of constants are taken ahead of stores of the iterations before. What all blocks load is near, and not worth the
+    /// registers that it takes until then.
     fn have_loads(&mut self, kernel: &Kernel, stmts: &[Stmt]) -> bool {
         stmts.iter().any(|stmt| match stmt {
             Stmt::Loop(inner) => {
@@ -152,17 +153,35 @@ impl Waits {
             }
             Stmt::Act(act) => {
                 self.is_behind |= is_barrier(stmt);
-                let from = if let Act::Let { op: Op::Load { mem, .. }, .. } = act {
-                    Some(*mem)
+                let from = if let Act::Let { op: Op::Load { mem, index, .. }, .. } = act {
+                    Some((*mem, index))
                 } else if let Act::Copy { from, is_async: false, .. } = act {
-                    Some(from.mem)
+                    Some((from.mem, &from.index))
                 } else {
                     None
                 };
-                self.is_behind && from.is_some_and(|mem| kernel.mems[mem].space == MemorySpace::Read)
+                let is_far = |(mem, index): (Mem, &Vec<Expr>)| {
+                    kernel.mems[mem].space == MemorySpace::Read && !is_of_all(kernel, index)
+                };
+                self.is_behind && from.is_some_and(is_far)
             }
         })
     }
+}
+
+/// Whether all blocks load the same elements at an index, as weights of rows: all but the first find them near.
+fn is_of_all(kernel: &Kernel, index: &[Expr]) -> bool {
+    let mut own: Vec<Sym> = kernel.grid.iter().map(|axis| axis.var).collect();
+    visit(&kernel.body, &mut |stmt| match stmt {
+        Stmt::Loop(inner) => {
+            let is_of_blocks = matches!(inner.kind.level(), Some(Level::Block | Level::Grid));
+            own.extend((is_of_blocks || inner.kind == KernelLoopKind::Chain).then_some(inner.var));
+        }
+        // Indices that data says.
+        Stmt::Act(_) => own.extend(stmt.defined()),
+        Stmt::If { .. } => {}
+    });
+    !index.iter().any(|at| own.iter().any(|&sym| at.has_sym(sym)))
 }
 
 /// Whether a thread runs several iterations of such loops, one after another.
