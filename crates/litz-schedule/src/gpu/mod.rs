@@ -18,7 +18,8 @@ mod turns;
 
 use litz_analysis::access::substitute;
 use litz_analysis::contraction::Columns;
-use litz_ir::loops::{Axis, Buf, Nest, Span};
+use litz_ir::ScalarOp;
+use litz_ir::loops::{Axis, Buf, InstOp, Nest, Span};
 use litz_ir::schedule::{Holds, Layout, Local, LocalSpace, LoopKind, Tree};
 use litz_sym::{Expr, Sym};
 
@@ -132,4 +133,79 @@ fn register(cx: &Cx<'_>, buf: Buf) -> Tree {
 /// A loop of so many iterations.
 fn looped(kind: LoopKind, var: Sym, extent: i64, body: Vec<Tree>) -> Tree {
     Tree::Loop { kind, axis: Axis { var, extent: Expr::int(extent) }, body }
+}
+
+/// Whether a nest computes with short functions alone, of which a thread with few registers has several under way. What it computes of a sum is one.
+fn is_light(nest: &Nest) -> bool {
+    let mut insts = nest.body.iter().zip(nest.after_reduce());
+    insts.all(|(inst, is_once)| is_once || !matches!(inst.op, InstOp::Op(op, _) if is_long(op)))
+}
+
+/// Whether an operation is a function of many steps: eight of these side by side spill up to a kilobyte where a thread has 32 registers, and
+/// logarithms of rows that are kept 20 bytes; others spill nothing (2-byte elements, nvJitLink 13.0).
+fn is_long(op: ScalarOp) -> bool {
+    match op {
+        ScalarOp::FloorDiv
+        | ScalarOp::Mod
+        | ScalarOp::Rem
+        | ScalarOp::Pow
+        | ScalarOp::Log
+        | ScalarOp::Log2
+        | ScalarOp::Log10
+        | ScalarOp::Log1p
+        | ScalarOp::Sin
+        | ScalarOp::Cos
+        | ScalarOp::Tan
+        | ScalarOp::Asin
+        | ScalarOp::Acos
+        | ScalarOp::Atan
+        | ScalarOp::Atan2
+        | ScalarOp::Sinh
+        | ScalarOp::Cosh
+        | ScalarOp::Asinh
+        | ScalarOp::Acosh
+        | ScalarOp::Atanh
+        | ScalarOp::Erfc
+        | ScalarOp::Erfinv
+        | ScalarOp::Lgamma
+        | ScalarOp::Digamma
+        | ScalarOp::Nextafter => true,
+        ScalarOp::Add
+        | ScalarOp::Sub
+        | ScalarOp::Mul
+        | ScalarOp::Div
+        | ScalarOp::Max
+        | ScalarOp::Min
+        | ScalarOp::Neg
+        | ScalarOp::Abs
+        | ScalarOp::Sign
+        | ScalarOp::Fma
+        | ScalarOp::Sqrt
+        | ScalarOp::Rsqrt
+        | ScalarOp::Exp
+        | ScalarOp::Exp2
+        | ScalarOp::Expm1
+        | ScalarOp::Tanh
+        | ScalarOp::Erf
+        | ScalarOp::Floor
+        | ScalarOp::Ceil
+        | ScalarOp::Round
+        | ScalarOp::Trunc
+        | ScalarOp::Copysign
+        | ScalarOp::And
+        | ScalarOp::Or
+        | ScalarOp::Xor
+        | ScalarOp::Not
+        | ScalarOp::Shl
+        | ScalarOp::Shr
+        | ScalarOp::Eq
+        | ScalarOp::Ne
+        | ScalarOp::Lt
+        | ScalarOp::Le
+        | ScalarOp::Gt
+        | ScalarOp::Ge
+        | ScalarOp::Isnan
+        | ScalarOp::Isinf
+        | ScalarOp::Select => false,
+    }
 }

@@ -5,7 +5,7 @@
 
 use super::blocks::{Ends, by_blocks, values_of};
 use super::turns::at_once;
-use super::{rows, transpose};
+use super::{is_light, rows, transpose};
 use crate::context::Cx;
 use crate::cost::{ceil_div, size};
 use crate::draft::{Draft, Family, Planned, Relation, Traits};
@@ -110,10 +110,12 @@ impl Family for Threads {
 /// elements: an assembler that has no limit takes more, to compute more of the elements side by side, while memory waits.
 fn registers(cx: &Cx<'_>, group: &Group, count: i64) -> Option<u32> {
     let Target::Gpu(gpu) = cx.target else { return None };
-    let insts = group.stmts().into_iter().map(|s| nest(cx.loops, s).body.len()).sum::<usize>();
+    let nests = group.stmts().into_iter().map(|s| nest(cx.loops, s));
+    let insts = nests.clone().map(|own| own.body.len()).sum::<usize>();
     let read = group.members.iter().flat_map(|member| &cx.deps.stmts[member.stmt].reads).count();
     let is_little = count >= SHORT_ELEMENTS && insts <= FEW_INSTS && read <= FEW_READ;
-    is_little.then(|| gpu.registers_for(gpu.unit.threads.into()))
+    let are_light = nests.clone().all(is_light);
+    (is_little && are_light).then(|| gpu.registers_for(gpu.unit.threads.into()))
 }
 
 /// How many neighbours along an axis a thread takes at once, so that it stores 16 bytes of the widest type: where all that members access has

@@ -5,12 +5,13 @@ use crate::context::Cx;
 use crate::cost::{ceil_div, points, size};
 use crate::cut::nested;
 use crate::gpu::blocks::{Ends, by_blocks, values_of};
+use crate::gpu::is_light;
 use crate::gpu::stage::name_beside;
 use crate::gpu::turns::{Turns, at_once};
 use crate::group::{Group, Member, beside_axes, shared_axes};
 use crate::nest;
 use litz_analysis::access::substitute;
-use litz_ir::loops::{Axis, Buf};
+use litz_ir::loops::{Axis, Buf, Nest};
 use litz_ir::schedule::{Holds, KernelPlan, Layout, Leaf, Local, LocalSpace, LoopKind, Part, Tree};
 use litz_ir::target::{BlockNeeds, Level, Target};
 use litz_sym::{Expr, Facts, Sym};
@@ -112,7 +113,8 @@ fn registers(cx: &Cx<'_>, group: &Group, team: &Team) -> Option<u32> {
     let [few, many] = [blocks(UNLIMITED), blocks(BESIDE)];
     let all = points(&cx.loops.facts, &group.outer) / rows;
     let is_enough = few > 1 && few * rows * bytes_of_row(cx, group) >= IN_FLIGHT;
-    let are_short = group.stmts().into_iter().all(|s| nest(cx.loops, s).body.len() <= SHORT);
+    let is_short = |own: &Nest| own.body.len() <= SHORT && is_light(own);
+    let are_short = group.stmts().into_iter().all(|s| is_short(nest(cx.loops, s)));
     // What is not kept is loaded ahead as far as there are registers.
     let is_kept = held + team.shared > 0 && !team.copies.iter().any(|copy| copy.is_of_turn);
     let has_more = many > few && all > few * i64::from(gpu.units);
