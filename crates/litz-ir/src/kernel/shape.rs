@@ -169,13 +169,14 @@ impl Waits {
     }
 }
 
-/// Whether all blocks load the same elements at an index, as weights of rows: all but the first find them near.
+/// Whether all blocks load the same elements at an index, as weights of rows: all but the first find them near. Of what they come to one after
+/// another each may have others.
 fn is_of_all(kernel: &Kernel, index: &[Expr]) -> bool {
     let mut own: Vec<Sym> = kernel.grid.iter().map(|axis| axis.var).collect();
     visit(&kernel.body, &mut |stmt| match stmt {
         Stmt::Loop(inner) => {
             let is_of_blocks = matches!(inner.kind.level(), Some(Level::Block | Level::Grid));
-            own.extend((is_of_blocks || inner.kind == KernelLoopKind::Chain).then_some(inner.var));
+            own.extend((is_of_blocks || is_repeated(inner.kind)).then_some(inner.var));
         }
         // Indices that data says.
         Stmt::Act(_) => own.extend(stmt.defined()),
