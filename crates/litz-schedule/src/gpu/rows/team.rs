@@ -152,7 +152,10 @@ pub fn team(cx: &Cx<'_>, group: &Group) -> Option<Team> {
         _ if longest <= KEPT * MOST_THREADS / 2 => MOST_THREADS / 2,
         _ => MOST_THREADS,
     };
+    // Nothing is kept of a row that is longer than all threads hold: two blocks of a unit read in turns then.
+    let most_of_vectors = if longest > KEPT * MOST_THREADS { MOST_THREADS / 2 } else { most };
     for vector in vectors {
+        let most = most_of_vectors;
         let runs = longest / vector;
         let whole = (1..=most / lanes).map(|warps| warps * lanes).filter(|width| runs % width == 0).max();
         shapes.extend(whole.filter(|width| width * 2 >= most.min(runs)).map(|width| Shape {
