@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
-use crate::command::{cargo, command, root, run as run_command};
+use crate::command::{build_tool, command, root};
 use crate::corpus::OWN_FOLDER;
 use crate::setup;
 
@@ -38,9 +38,7 @@ pub struct Args {
 /// Installs what is missing, runs everything, prints a table; exit status 1 where numbers are wrong.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     setup::install(&PACKAGES)?;
-    // As tests of the workspace are built, so that what they have built is used.
-    run_command(cargo().args(["build", "--workspace", "--bin", "ahead"]))?;
-    let mut command = command(root().join("target/debug/ahead"));
+    let mut command = command(build_tool("ahead")?);
     command.arg("aarch64").arg(root().join("target/ahead")).args(["--one-of", &args.one_of.to_string()]);
     let models = root().join(&args.models);
     if models.is_dir() {

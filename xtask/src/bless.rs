@@ -13,7 +13,7 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     run_command(
         cargo()
-            .args(["test", "-p", "litz-testing", "--test", "filetests", "--"])
+            .args(["test", "--workspace", "--test", "filetests", "--"])
             .args(&args.filter)
             .env("LITZ_BLESS", "1"),
     )

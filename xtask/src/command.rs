@@ -28,6 +28,13 @@ pub fn build_litz() -> anyhow::Result<PathBuf> {
     Ok(root().join("target/release/litz"))
 }
 
+/// Builds a program of the workspace that checks it, and returns its path. Its build is that of the workspace's tests, so that neither compiles
+/// again what the other has: a package by itself would have other features.
+pub fn build_tool(name: &str) -> anyhow::Result<PathBuf> {
+    run(cargo().args(["build", "--workspace", "--bin", name]))?;
+    Ok(root().join("target/debug").join(name))
+}
+
 /// Runs to the end, the output going where ours goes; an error unless the exit status is 0.
 pub fn run(command: &mut Command) -> anyhow::Result<()> {
     eprintln!("$ {}", display(command));

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::command::{cargo, command, root, run as run_command};
+use crate::command::{build_tool, command};
 
 /// What to look for.
 #[derive(clap::Args)]
@@ -13,9 +13,7 @@ pub struct Args {
 
 /// Tries the faults; exit status 1 where one is not cut down to a few nodes, or not named.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    // As tests of the workspace are built, so that what they have built is used.
-    run_command(cargo().args(["build", "--workspace", "--bin", "faults"]))?;
-    let mut faults = command(root().join("target/debug/faults"));
+    let mut faults = command(build_tool("faults")?);
     let status = faults.args(["try", "--corpus", "target/corpus"]).args(&args.names).status()?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, bail, ensure};
 
-use crate::command::{cargo, command, output, root, run as run_command};
+use crate::command::{build_tool, cargo, command, output, root, run as run_command};
 use crate::table;
 
 /// One target.
@@ -168,7 +168,7 @@ fn build(target: &Target) -> anyhow::Result<()> {
 
 fn write_seeds(name: &str) -> anyhow::Result<()> {
     let folder = corpus(name);
-    run_command(cargo().args(["run", "--quiet", "-p", "litz-testing", "--bin", "seeds", name]).arg(folder))
+    run_command(command(build_tool("seeds")?).arg(name).arg(folder))
 }
 
 fn corpus(name: &str) -> PathBuf {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
-use crate::command::{cargo, command, output, root, run as run_command};
+use crate::command::{build_tool, command, output, root};
 use crate::{table, venv};
 
 /// Calls that one process tries, and the time that it may take. As many processes run at a time as there are cores.
@@ -48,8 +48,7 @@ struct Tried {
 
 /// Tries the calls, prints a table by outcome and then all findings; exit status 1 where there are any.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    run_command(cargo().args(["build", "-p", "litz-testing", "--bin", "hostile"]))?;
-    let hostile = root().join("target/debug/hostile");
+    let hostile = build_tool("hostile")?;
     let calls = output(command(&hostile).arg("calls"))?;
     let names: Vec<&str> = calls.lines().filter_map(|line| line.strip_prefix("# ")).collect();
     let count = args.first.unwrap_or(names.len()).min(names.len());

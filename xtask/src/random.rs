@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
-use crate::command::{cargo, command, output, root, run as run_command};
+use crate::command::{build_tool, command, output, root};
 use crate::venv;
 
 /// Models that one process tries before another one starts.
@@ -41,8 +41,7 @@ type Results = BTreeMap<u64, String>;
 /// where there are findings.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     ensure!(args.jobs > 0, "expected at least one job");
-    run_command(cargo().args(["build", "-p", "litz-testing", "--bin", "random"]))?;
-    let program = root().join("target/debug/random");
+    let program = build_tool("random")?;
     let python = args.torch.then(venv::ensure).transpose()?;
     let folder = root().join(format!("target/random/{}", args.seed));
     fs::create_dir_all(&folder)?;
@@ -227,6 +226,7 @@ fn smaller(program: &Path, args: &Args, number: u64) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::run as run_command;
 
     #[test]
     fn wrong_and_crashed_models_are_findings() {
