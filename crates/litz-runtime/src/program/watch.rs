@@ -213,26 +213,39 @@ impl Watch {
         for (region, first) in before.written.iter().zip(first) {
             // SAFETY: by the contract.
             let second = unsafe { bytes(region.start, region.bytes) };
-            let pattern = self.alive.get(&region.buffer).map(|alive| alive.pattern);
-            let mut left = Vec::new();
-            for (begin, one, other) in differences(first, second, region.element) {
-                let is_gap = is_within(&region.gaps, begin)
-                    && pattern.is_some_and(|now| holds(one, 1 - now) && holds(other, now));
-                if is_gap {
-                    add(&mut left, begin..begin + one.len());
-                    continue;
-                }
+            let Some(left) = self.left_twice(region, first, second) else {
                 let what = match &before.reads_gaps {
                     Some(name) => format!("reads elements of `{name}` that nothing has written"),
                     None => "gives other results when it runs once more".to_owned(),
                 };
                 return Err(wrong(label, what));
-            }
+            };
             if let Some(alive) = self.alive.get_mut(&region.buffer) {
                 alive.gaps = left;
             }
         }
         Ok(())
+    }
+
+    /// The gaps that a command has left in what it has written twice, which hold the one pattern and then the other; none if it has written
+    /// different bytes.
+    fn left_twice(&self, region: &Region, first: &[u8], second: &[u8]) -> Option<Vec<Range<usize>>> {
+        let pattern = self.alive.get(&region.buffer).map_or(0, |alive| alive.pattern);
+        let [before, now] = [PATTERNS[1 - pattern], PATTERNS[pattern]];
+        let part = |range: Range<usize>| match (&first[range.clone()], &second[range]) {
+            (first, second) if first == second => Part::None,
+            (first, second) if is_all(first, before) && is_all(second, now) => Part::All,
+            _ => Part::Some,
+        };
+        let (mut left, mut behind) = (Vec::new(), 0);
+        for gap in &region.gaps {
+            if first[behind..gap.start] != second[behind..gap.start] {
+                return None;
+            }
+            collect(gap.clone(), region.element, &part, &mut left)?;
+            behind = gap.end;
+        }
+        (first[behind..] == second[behind..]).then_some(left)
     }
 
     /// Notes that a command, which is not run twice, has written all that it says.
@@ -297,20 +310,13 @@ impl Alive {
     /// # Safety
     /// Nothing writes to the buffer meanwhile.
     unsafe fn left(&self, gaps: &[Range<usize>]) -> Vec<Range<usize>> {
+        // SAFETY: there are so many bytes, and by the contract.
+        let all = unsafe { bytes(self.start, self.bytes) };
+        let part = |range: Range<usize>| part_of(&all[range], self.element, PATTERNS[self.pattern]);
         let mut left = Vec::new();
-        for gap in gaps {
-            // SAFETY: gaps lie in the buffer, and by the contract.
-            let inside = unsafe { bytes(self.start.add(gap.start), gap.len()) };
-            let block = 1024 * self.element;
-            let blocks = inside.chunks(block).enumerate();
-            for (first, bytes) in blocks.filter(|(_, bytes)| holds_any(bytes, self.element, self.pattern)) {
-                let elements = bytes.chunks(self.element).enumerate();
-                for (at, _) in elements.filter(|(_, one)| holds(one, self.pattern)) {
-                    let begin = gap.start + first * block + at * self.element;
-                    add(&mut left, begin..(begin + self.element).min(gap.end));
-                }
-            }
-        }
+        let all_are_told =
+            gaps.iter().try_for_each(|gap| collect(gap.clone(), self.element, &part, &mut left));
+        debug_assert!(all_are_told.is_some(), "an element holds the pattern, or does not");
         left
     }
 
@@ -321,20 +327,49 @@ impl Alive {
     }
 }
 
-/// Elements that differ, with the bytes ahead of each. Most do not: blocks of many are compared at once.
-fn differences<'a>(
-    first: &'a [u8],
-    second: &'a [u8],
+/// How many of some elements are gaps.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    None,
+    Some,
+    All,
+}
+
+/// Elements that are looked at together: most are gaps like those beside them, or have been written like them.
+const BLOCK: usize = 64;
+
+/// Adds those elements of a range of bytes that are gaps; none if of one alone only a part is. The last element may be cut off.
+fn collect(
+    range: Range<usize>,
     element: usize,
-) -> impl Iterator<Item = (usize, &'a [u8], &'a [u8])> {
-    let block = 1024 * element;
-    let blocks = first.chunks(block).zip(second.chunks(block)).enumerate();
-    blocks.filter(|(_, (one, other))| one != other).flat_map(move |(at, (one, other))| {
-        let elements = one.chunks(element).zip(other.chunks(element)).enumerate();
-        elements
-            .filter(|(_, (one, other))| one != other)
-            .map(move |(inner, (one, other))| (at * block + inner * element, one, other))
-    })
+    part: &dyn Fn(Range<usize>) -> Part,
+    gaps: &mut Vec<Range<usize>>,
+) -> Option<()> {
+    let end = range.end;
+    let mut blocks = range.step_by(BLOCK * element);
+    blocks.try_for_each(|begin| halve(begin..end.min(begin + BLOCK * element), element, part, gaps))
+}
+
+/// As [`collect`], of one block: where only some of its elements are gaps, of either half.
+fn halve(
+    block: Range<usize>,
+    element: usize,
+    part: &dyn Fn(Range<usize>) -> Part,
+    gaps: &mut Vec<Range<usize>>,
+) -> Option<()> {
+    match part(block.clone()) {
+        Part::None => Some(()),
+        Part::All => {
+            add(gaps, block);
+            Some(())
+        }
+        Part::Some if block.len() <= element => None,
+        Part::Some => {
+            let middle = block.start + block.len().div_ceil(element) / 2 * element;
+            halve(block.start..middle, element, part, gaps)?;
+            halve(middle..block.end, element, part, gaps)
+        }
+    }
 }
 
 /// So many bytes as one range, or none.
@@ -346,27 +381,32 @@ fn all(bytes: usize) -> Vec<Range<usize>> {
     ranges
 }
 
-/// Whether any element consists of a pattern. It goes through all of them, so that it becomes vector code.
-fn holds_any(elements: &[u8], size: usize, pattern: usize) -> bool {
-    fn any<const N: usize>(elements: &[u8], byte: u8) -> bool {
-        let (all, rest) = elements.as_chunks::<N>();
-        // The last element may be cut off.
-        all.iter().fold(!rest.is_empty(), |found, element| found | (*element == [byte; N]))
+/// How many of some elements consist of a byte. It goes through all of them, so that it becomes vector code.
+fn part_of(elements: &[u8], size: usize, byte: u8) -> Part {
+    fn part<const N: usize>(elements: &[u8], byte: u8) -> Part {
+        let (whole, cut) = elements.as_chunks::<N>();
+        let are = || whole.iter().map(|element| *element == [byte; N]);
+        let is_cut = || (!cut.is_empty()).then(|| is_all(cut, byte)).into_iter();
+        let any = are().chain(is_cut()).fold(false, |any, is| any | is);
+        let all = are().chain(is_cut()).fold(true, |all, is| all & is);
+        match (any, all) {
+            (false, _) => Part::None,
+            (true, true) => Part::All,
+            (true, false) => Part::Some,
+        }
     }
-    let byte = PATTERNS[pattern];
     match size {
-        1 => any::<1>(elements, byte),
-        2 => any::<2>(elements, byte),
-        4 => any::<4>(elements, byte),
-        8 => any::<8>(elements, byte),
-        16 => any::<16>(elements, byte),
-        size => elements.chunks(size).any(|element| holds(element, pattern)),
+        1 => part::<1>(elements, byte),
+        2 => part::<2>(elements, byte),
+        4 => part::<4>(elements, byte),
+        8 => part::<8>(elements, byte),
+        _ => part::<16>(elements, byte),
     }
 }
 
-/// Whether an element consists of a pattern.
-fn holds(element: &[u8], pattern: usize) -> bool {
-    element.iter().all(|&byte| byte == PATTERNS[pattern])
+/// Whether bytes are all the same one.
+fn is_all(bytes: &[u8], byte: u8) -> bool {
+    bytes.iter().fold(true, |all, found| all & (*found == byte))
 }
 
 /// Whether one of some sorted ranges contains a position.
@@ -380,5 +420,46 @@ fn add(ranges: &mut Vec<Range<usize>>, next: Range<usize>) {
     match ranges.last_mut() {
         Some(last) if last.end == next.start => last.end = next.end,
         _ => ranges.push(next),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Elements that hold the pattern, one by one.
+    fn one_by_one(bytes: &[u8], size: usize) -> Vec<Range<usize>> {
+        let mut gaps = Vec::new();
+        for (at, _) in bytes.chunks(size).enumerate().filter(|(_, element)| is_all(element, PATTERNS[0])) {
+            add(&mut gaps, at * size..bytes.len().min((at + 1) * size));
+        }
+        gaps
+    }
+
+    #[test]
+    fn gaps_of_blocks_are_those_of_their_elements() {
+        for (size, count) in
+            [1, 2, 4, 8, 16].into_iter().flat_map(|size| [(size, 1), (size, 64), (size, 333)])
+        {
+            // Every so many elements are written, and the last one is cut off.
+            for stride in [1, 2, 7, 64, 100, 1000] {
+                let mut bytes = vec![PATTERNS[0]; size * count + size / 2];
+                bytes.chunks_mut(size).step_by(stride).for_each(|element| element[0] = 1);
+                let part = |range: Range<usize>| part_of(&bytes[range], size, PATTERNS[0]);
+                let mut gaps = Vec::new();
+                assert_eq!(collect(0..bytes.len(), size, &part, &mut gaps), Some(()));
+                assert_eq!(
+                    gaps,
+                    one_by_one(&bytes, size),
+                    "{count} elements of {size} bytes, stride {stride}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn an_element_of_which_a_part_is_a_gap_is_none() {
+        let part = |range: Range<usize>| if range.contains(&40) { Part::Some } else { Part::None };
+        assert_eq!(collect(0..400, 4, &part, &mut Vec::new()), None);
     }
 }
