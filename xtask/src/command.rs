@@ -29,9 +29,10 @@ pub fn build_litz() -> anyhow::Result<PathBuf> {
 }
 
 /// Builds a program of the workspace that checks it, and returns its path. Its build is that of the workspace's tests, so that neither compiles
-/// again what the other has: a package by itself would have other features.
+/// again what the other has.
 pub fn build_tool(name: &str) -> anyhow::Result<PathBuf> {
-    run(cargo().args(["build", "--workspace", "--bin", name]))?;
+    // With a test beside it, the smallest: features that only tests ask for are left out of a build that has none.
+    run(cargo().args(["build", "--workspace", "--bin", name, "--test", "construct"]))?;
     Ok(root().join("target/debug").join(name))
 }
 
