@@ -38,10 +38,14 @@ pub fn check(folder: &Path, updatable: &Path) -> anyhow::Result<()> {
         let done = calls.arg(updatable).args(CALLERS).env("TSAN_OPTIONS", "exitcode=0").output()?;
         let (said, found) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
         let count = found.matches("WARNING: ThreadSanitizer").count();
-        println!("races: {count} found, locks are {locks:?}");
         let is_right = done.status.success() && said.ends_with("it is 0\n");
-        ensure!(locks == Locks::Broken || count == 0 && is_right, "{said}{found}");
-        ensure!(locks == Locks::Sound || count > 0, "the sanitizer does not see that locks are broken");
+        match locks {
+            Locks::Sound => ensure!(count == 0 && is_right, "{said}{found}"),
+            Locks::Broken => {
+                ensure!(count > 0, "the sanitizer does not see that locks are broken");
+                println!("races: none found, and {count} where locks are broken");
+            }
+        }
     }
     Ok(())
 }
