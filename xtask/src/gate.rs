@@ -59,7 +59,7 @@ const CHECKS: [Check; 22] = [
     check("test", "test", "test"),
     check("c-library", "c-library --check", "c-library --check"),
     check("corpus", "corpus", "corpus"),
-    check("cold-start", "cold-start", "cold-start --rounds 5"),
+    check("cold-start", "cold-start", "cold-start"),
     check("opinfo-f32", "opinfo", "opinfo --shard 0/10"),
     check("opinfo-f64", "opinfo --dtype f64", ""),
     check("opinfo-bf16", "opinfo --dtype bf16", "opinfo --dtype bf16 --shard 1/10"),
