@@ -16,8 +16,8 @@ pub fn place(plan: &mut KernelPlan, nests: &Nests<'_>) {
 
 struct Placing<'a> {
     nests: &'a Nests<'a>,
-    /// For each loop around without those of the grid, the nests that merge at its end what an iteration adds up.
-    path: Vec<Vec<String>>,
+    /// The loops around without those of the grid: how each runs, and the nests that merge at its end what an iteration adds up.
+    path: Vec<(LoopKind, Vec<String>)>,
     /// Nests whose accumulators are declared around, once for each time.
     begun: Vec<String>,
 }
@@ -46,7 +46,7 @@ impl Placing<'_> {
             placed.push(match tree {
                 Tree::Leaf(_) | Tree::Local(_) => tree,
                 Tree::Loop { kind, axis, mut body } => {
-                    self.path.push(merged_in(&body));
+                    self.path.push((kind, merged_in(&body)));
                     self.place_in(&mut body);
                     self.path.pop();
                     Tree::Loop { kind, axis, body }
@@ -69,7 +69,7 @@ impl Placing<'_> {
         let begun = self.begun.iter().filter(|begun| **begun == leaf.nest).count();
         let begins = if nest.reduces() {
             // In the block that takes the results, which is that of a loop that merges for blocks of a sum.
-            let merging = self.path.iter().filter(|around| around.contains(&leaf.nest)).count();
+            let merging = self.path.iter().filter(|(_, merged)| merged.contains(&leaf.nest)).count();
             let takes = match begun {
                 0 => has_part(tree, &leaf.nest, Part::Final),
                 // Loops within it may merge blocks of their own.
@@ -96,11 +96,13 @@ impl Placing<'_> {
         let spans = |axis: &Axis| init.bind.iter().any(|bind| bind.1.has_sym(axis.var));
         let spanned: Vec<(LoopKind, Axis)> = below.iter().filter(|(_, axis)| spans(axis)).copied().collect();
         // Totals that the sums of blocks are merged into stay in memory while the sums of a block take the registers, unless there is
-        // one alone. So do the accumulators of points that a loop goes through one after another: registers cannot be indexed at run
+        // one alone, or one for each lane of a vector loop around, whose lanes have no memory of their own. So do the accumulators of points that a loop goes through one after another: registers cannot be indexed at run
         // time.
         // What threads have is merged when they have all of it.
         let are_threads = below.first().is_some_and(|(kind, _)| kind.level().is_some());
-        let adds_blocks = has_part(tree, &leaf.nest, Part::Merge) && !are_threads && !spanned.is_empty();
+        let are_lanes = self.path.iter().any(|(kind, _)| matches!(kind, LoopKind::Vector { .. }));
+        let adds_blocks =
+            has_part(tree, &leaf.nest, Part::Merge) && !are_threads && !are_lanes && !spanned.is_empty();
         let is_written_out =
             spanned.iter().all(|(kind, axis)| is_tile(*kind) && axis.extent.as_int().is_some());
         let space = match adds_blocks || !is_written_out {
