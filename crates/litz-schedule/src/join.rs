@@ -28,6 +28,11 @@ pub fn overwrites(cx: &Cx<'_>, group: &Group, s: usize) -> bool {
     group.members.iter().any(|m| cx.deps.stmts[m.stmt].reads.iter().any(|buf| writes.contains(buf)))
 }
 
+/// Whether axes are as many and as long, in the same order.
+pub fn same_extents(a: &[Axis], b: &[Axis]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.extent == b.extent)
+}
+
 /// The axes of statement `s` at the points of a member whose axes are as many, in the same order: what is no point of the group's stays its own.
 pub fn bind_like(cx: &Cx<'_>, mate: &Member, s: usize) -> Vec<(Sym, Expr)> {
     let value = |theirs: &Axis| mate.bind.iter().find(|bind| bind.0 == theirs.var).map(|bind| bind.1);

@@ -8,7 +8,7 @@ use crate::cpu::{cpu, pays};
 use crate::draft::{Draft, Family, Planned, Recipe, Relation, Traits};
 use crate::group::{Group, Member};
 use crate::heuristics::ReorderAxes;
-use crate::join::{self, bind_like};
+use crate::join::{self, bind_like, same_extents};
 use crate::nest;
 use crate::no_fuse::NoFuse;
 use litz_analysis::access::{Stride, accesses, stride, substitute};
@@ -60,11 +60,9 @@ impl Family for Loops {
 /// The group with statement `s` beside its members, behind the last one that has the same points: no dependence.
 fn beside(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
     let n = nest(cx.loops, s);
-    let same =
-        |a: &[Axis], b: &[Axis]| a.len() == b.len() && a.iter().zip(b).all(|(x, y)| x.extent == y.extent);
     let is_alike = |m: &Member| {
         let other = nest(cx.loops, m.stmt);
-        same(&n.axes, &other.axes) && same(&n.reduced, &other.reduced)
+        same_extents(&n.axes, &other.axes) && same_extents(&n.reduced, &other.reduced)
     };
     let last = group.members.len() - 1;
     let Some(at) = group.members.iter().rposition(is_alike) else {

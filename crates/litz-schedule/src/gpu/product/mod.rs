@@ -14,7 +14,7 @@ mod warpgroups;
 use crate::context::Cx;
 use crate::draft::{Draft, Family, Planned, Relation, Traits};
 use crate::group::{Group, Member};
-use crate::join::{align_members, bind_like, join, overwrites};
+use crate::join::{align_members, bind_like, join, overwrites, same_extents};
 use crate::nest;
 use crate::no_fuse::NoFuse;
 use litz_analysis::align::DomainMap;
@@ -55,8 +55,7 @@ impl Product {
             return Err(NoFuse::ProductConsumer);
         };
         let [one, other] = [first.0, s].map(|stmt| nest(cx.loops, stmt));
-        let is_alike = one.axes.len() == other.axes.len()
-            && one.axes.iter().zip(&other.axes).all(|(a, b)| a.extent == b.extent);
+        let is_alike = same_extents(&one.axes, &other.axes);
         let users = |stmt: usize| cx.deps.stmts[stmt].writes.iter().flat_map(|&buf| &cx.deps.users[buf]);
         let follows = |user: &&usize| **user > s && !nest_of(cx, **user).is_none_or(Nest::accumulates);
         let members = || draft.group.members.iter().flat_map(|member| users(member.stmt));

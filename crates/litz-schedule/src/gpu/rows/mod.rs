@@ -24,7 +24,7 @@ use crate::context::Cx;
 use crate::cost::{points, size};
 use crate::draft::{Draft, Family, Planned, Relation, Traits};
 use crate::group::{Group, Member};
-use crate::join::{align_members, alone, bind_like, join, overwrites, own_axes};
+use crate::join::{align_members, alone, bind_like, join, overwrites, own_axes, same_extents};
 use crate::nest;
 use crate::no_fuse::NoFuse;
 use litz_analysis::access::{Access, Stride, accesses, bound_places, stride};
@@ -176,11 +176,9 @@ pub fn take(cx: &Cx<'_>, draft: &Draft, s: usize) -> Result<Draft, NoFuse> {
 fn beside(cx: &Cx<'_>, draft: &Draft, s: usize) -> Result<Draft, NoFuse> {
     let group = &draft.group;
     let own = nest(cx.loops, s);
-    let are_same =
-        |a: &[Axis], b: &[Axis]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.extent == b.extent);
     let is_alike = |member: &Member| {
         let other = nest(cx.loops, member.stmt);
-        other.reduces() && are_same(&own.axes, &other.axes) && are_same(&own.reduced, &other.reduced)
+        other.reduces() && same_extents(&own.axes, &other.axes) && same_extents(&own.reduced, &other.reduced)
     };
     if cx.contractions[s].is_some() {
         return Err(NoFuse::ProductConsumer);
