@@ -83,7 +83,7 @@ def test_every_setting_is_an_option():
 
 
 @each(
-    zero=lambda: {"launch_together": 0},
+    too_many=lambda: {"launch_together": 1025},
     fraction=lambda: {"launch_together": 8.0},
     truth=lambda: {"launch_together": True},
     nothing=lambda: {"launch_together": None},

@@ -126,8 +126,8 @@ def test_files_that_are_none_and_options_that_are_none():
         litz.compile(DIGITS, options={"thread": 2})
     with pytest.raises(litz.InvalidError, match="no such option: launch; there are gpu, threads, .*, launch_together, "):
         litz.compile(DIGITS, options={"launch": 8})
-    with pytest.raises(litz.InvalidError, match="launch_together: expected a number from 1 to 1024, found `0`"):
-        litz.compile(DIGITS, options={"launch_together": 0})
+    with pytest.raises(litz.InvalidError, match="launch_together: expected a number from 0 to 1024, found `1025`"):
+        litz.compile(DIGITS, options={"launch_together": 1025})
     with pytest.raises(litz.InvalidError, match="found int"):
         litz.compile(3)
 
