@@ -10,11 +10,11 @@
 //! long, pitches that are no multiple of 16 bytes, guards of two dimensions.
 
 use super::Pass;
-use litz_ir::Diag;
 use litz_ir::kernel::{
-    Act, BoxCopy, BoxDim, Element, Filling, Kernel, KernelLoopKind, Loop, MemorySpace, Stmt, Sync,
+    Act, BoxCopy, BoxDim, Element, Filling, Kernel, KernelLoopKind, Loop, Mem, MemorySpace, Op, Stmt, Sync,
 };
 use litz_ir::target::{Gpu, Level, Target};
+use litz_ir::{Diag, Scalar};
 use litz_sym::{Cmp, Expr, Facts, Rel};
 
 /// The pass.
@@ -82,9 +82,8 @@ impl Boxer<'_> {
             loops.push(inner);
             innermost = &inner.body;
         }
-        let [Stmt::Act(Act::Copy { count: 1, from, along: None, to, is_async: true })] = innermost else {
-            return None;
-        };
+        let (from, to) = self.copied(innermost)?;
+        let (from, to) = (&from, &to);
         let is_counted = |inner: &&Loop| inner.kind == KernelLoopKind::For;
         let (source, target) = (&self.kernel.mems[from.mem], &self.kernel.mems[to.mem]);
         let is_between = target.space == MemorySpace::Shared && source.space != MemorySpace::Shared;
@@ -129,6 +128,33 @@ impl Boxer<'_> {
             && is_aligned(origin);
         let is_box = fits && !is_left && from.guard.iter().all(is_used);
         is_box.then_some(BoxCopy { from: from.mem, origin, to: to.mem, first, dims })
+    }
+
+    /// The element that statements copy, and where to: in the background, or from memory that the kernel does not change, at once.
+    fn copied(&self, stmts: &[Stmt]) -> Option<(Element, Element)> {
+        match stmts {
+            [Stmt::Act(Act::Copy { count: 1, from, along: None, to, is_async: true })] => {
+                Some((from.clone(), to.clone()))
+            }
+            [Stmt::Act(Act::Let { val, op: Op::Load { mem, index, guard, other } }), Stmt::Act(store)] => {
+                let Act::Store { mem: to, index: at, value, combine: None, guard: asked, atomic: false } =
+                    store
+                else {
+                    return None;
+                };
+                let [source, target] = [mem, to].map(|&mem| &self.kernel.mems[mem]);
+                let is_zero = guard.is_empty() || *other == Scalar::zero(self.kernel.vals[*val]);
+                let is_copy =
+                    value == val && source.dtype == target.dtype && source.space.is_only_read() && is_zero;
+                let element = |mem: Mem, index: &[Expr], guard: &[Rel]| Element {
+                    mem,
+                    index: index.to_vec(),
+                    guard: guard.to_vec(),
+                };
+                is_copy.then(|| (element(*mem, index, guard), element(*to, at, asked)))
+            }
+            _ => None,
+        }
     }
 
     /// Where a dimension begins and ends, if guards say so. None where they are not of that form.

@@ -120,23 +120,21 @@ impl BoxCopy {
     ///
     /// A dimension without a range takes what of the origin its steps divide, so that boxes of one matrix have one description: in
     /// `x[64*k + 524288*g] .. of 128 step 4096, 64 step 1` rows begin at `128*g` and columns at `64*k`. What is left of an origin counts
-    /// the units of 16 bytes, in a dimension of its own. None where a term of the origin is negative: a coordinate could be, and zeros would stand
-    /// for its elements.
+    /// the units of 16 bytes, in a dimension of its own. None where a coordinate could be negative: zeros would stand for its elements.
     pub fn cut(&self, kernel: &Kernel) -> Option<(BoxMap, Vec<Expr>)> {
-        if self.origin.constant() < 0 || self.origin.terms().any(|(factor, _)| factor < 0) {
-            return None;
-        }
         let [from, to] = [self.from, self.to].map(|mem| &kernel.mems[mem]);
         let size = from.dtype.size();
         let swizzle = to.swizzle.filter(|swizzle| swizzle.units(size).is_some());
         let (mut dims, mut coordinates) = (Vec::new(), Vec::new());
         let mut origin = self.origin;
+        let is_inside = |coordinate: Expr| is_natural(kernel, coordinate);
         for dim in &self.dims {
             let (first, end) = match dim.range {
                 Some([first, end]) => (first, end),
                 None => {
                     let (first, rest) = divided(origin, dim.step);
                     origin = rest;
+                    is_inside(first).then_some(())?;
                     (first, from.span().ceildiv(dim.step))
                 }
             };
@@ -145,6 +143,7 @@ impl BoxCopy {
         }
         dims.reverse();
         coordinates.reverse();
+        is_inside(origin).then_some(())?;
         if !origin.is_zero() {
             let unit = Gpu::VECTOR_BYTES as i64 / size as i64;
             dims.push(MapDim { count: 1, step: Expr::int(unit), end: from.span().ceildiv(unit) });
@@ -152,6 +151,19 @@ impl BoxCopy {
         }
         let swizzle = swizzle.map(|swizzle| swizzle.row * size as u32);
         Some((BoxMap { from: self.from, swizzle, dims }, coordinates))
+    }
+}
+
+/// Whether a number of elements is not negative, whatever the loops count that are around: no loop counts below zero.
+fn is_natural(kernel: &Kernel, number: Expr) -> bool {
+    let is_plain = number.constant() >= 0 && number.terms().all(|(factor, _)| factor >= 0);
+    is_plain || {
+        let mut facts = kernel.facts.clone();
+        kernel.grid.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
+        let is_known = |term: Expr| term.syms().iter().all(|&sym| facts.is_symbol_declared(sym));
+        let least = number.terms().filter(|&(factor, term)| factor < 0 || is_known(term));
+        let least: Expr = least.map(|(factor, term)| term * factor).sum();
+        facts.bounds(least + number.constant()).lo >= 0
     }
 }
 
@@ -181,6 +193,7 @@ mod tests {
     /// The dimensions and coordinates of a box of 128 rows of 64 elements, of rows `step` apart.
     fn cut(origin: &str, step: &str, rows: Option<[&str; 2]>) -> Option<(Vec<String>, Vec<String>)> {
         let mut kernel = Kernel::new("k");
+        kernel.grid.push(Axis { var: Sym::new("b"), extent: Expr::int(8) });
         let from = MemData::flat("x", Dtype::BF16, expr("4096*n"), MemorySpace::Read);
         let to = MemData {
             swizzle: Some(Swizzle { unit: 8, row: 64, pairs: false }),
@@ -214,5 +227,10 @@ mod tests {
         assert_eq!(coordinates, ["4096*b*n + 64*k", "128*g"]);
         // Zeros would stand for what is at a negative coordinate.
         assert_eq!(cut("64*k - 4096", "4096", None), None);
+        assert_eq!(cut("524288*n - 524288*k", "4096", None), None);
+        // Blocks of rows that are counted from the last one are none: `b` is below 8.
+        let (_, coordinates) = cut("64*k - 524288*b + 3670016", "4096", None).expect("a description");
+        assert_eq!(coordinates, ["64*k", "-128*b + 896"]);
+        assert_eq!(cut("64*k - 524288*b + 3145728", "4096", None), None);
     }
 }
