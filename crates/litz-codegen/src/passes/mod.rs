@@ -19,7 +19,8 @@ pub mod handover;
 pub mod hoist;
 pub mod interleave;
 pub mod late;
-pub mod pipeline;
+pub mod overlap;
+mod pipeline;
 pub mod prefetch;
 pub mod reduce_lanes;
 pub mod resume;
@@ -67,6 +68,7 @@ pub const PASSES: &[Pass] = &[
     late::PASS,
     fragments::PASS,
     resume::PASS,
+    overlap::PASS,
     edges::PASS,
     whole::PASS,
     checked::PASS,

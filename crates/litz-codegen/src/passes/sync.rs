@@ -72,7 +72,8 @@ fn has_levels(stmts: &[Stmt]) -> bool {
 fn without_barriers(mut stmts: Vec<Stmt>) -> Vec<Stmt> {
     stmts.retain(|stmt| match stmt {
         Stmt::Act(Act::Sync(sync)) => match sync {
-            Sync::Commit | Sync::Wait { .. } | Sync::Kernels | Sync::Products => true,
+            Sync::Commit | Sync::Wait { .. } | Sync::Kernels => true,
+            Sync::CommitProducts | Sync::Products { .. } => true,
             Sync::Acquire { .. } | Sync::Release { .. } => true,
             Sync::Barrier(_) | Sync::Warps(_) | Sync::Cluster | Sync::Elect | Sync::Await | Sync::Pass => {
                 false
@@ -312,7 +313,8 @@ impl Barriers {
                 flow.met.push(meeting);
             }
             Sync::Barrier(_) | Sync::Warps(_) | Sync::Cluster | Sync::Elect => {}
-            Sync::Commit | Sync::Wait { .. } | Sync::Kernels | Sync::Products => {}
+            Sync::Commit | Sync::Wait { .. } | Sync::Kernels => {}
+            Sync::CommitProducts | Sync::Products { .. } => {}
         }
     }
 

@@ -147,8 +147,14 @@ pub enum Sync {
     /// `wait kernels`: the kernels in front of this one have ended, and what they stored is seen. Ahead of it a kernel that is there early touches nothing
     /// but constants and memory of its own. A kernel without one waits before it does anything.
     Kernels,
-    /// `wait products`: all products that the threads of a warpgroup have begun are done.
-    Products,
+    /// `commit products`: the products that the threads of a warpgroup have begun since the last one are a group.
+    CommitProducts,
+    /// `wait products` or `wait products 1`: all products that the threads of a warpgroup have begun are done, or all groups of them but so many of the
+    /// newest.
+    Products {
+        /// Groups that may still be under way.
+        newest: u32,
+    },
     /// `await turn`: all threads of a block see what the blocks of earlier iterations of the chain around have stored before they
     /// passed the turn on.
     Await,

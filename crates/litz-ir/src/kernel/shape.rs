@@ -213,7 +213,8 @@ fn is_barrier(stmt: &Stmt) -> bool {
         | Sync::Commit
         | Sync::Wait { .. }
         | Sync::Kernels
-        | Sync::Products => false,
+        | Sync::CommitProducts
+        | Sync::Products { .. } => false,
         Sync::Barrier(Level::Warpgroup | Level::Block | Level::Grid)
         | Sync::Warps(_)
         | Sync::Cluster

@@ -266,9 +266,9 @@ impl Verifier<'_> {
                     format_args!("wait kernels: what comes here is not all threads of a block, once");
                 self.report.check(is_own, "early-access", message);
             }
-            Stmt::Act(Act::Sync(Sync::Products)) => {
+            Stmt::Act(Act::Sync(sync @ (Sync::CommitProducts | Sync::Products { .. }))) => {
                 let is_group = self.around.last() == Some(&Level::Warpgroup);
-                let message = format_args!("wait products: what comes here is no warpgroup");
+                let message = format_args!("{sync}: what comes here is no warpgroup");
                 self.report.check(is_group, "wrong-fragment", message);
             }
             Stmt::Act(Act::Sync(Sync::Warps(warps))) => {

@@ -276,7 +276,9 @@ impl Emitter<'_> {
             Some(op) => self.combine(mem, index, op, value, condition.as_ref(), atomic),
             None => {
                 let value = self.value(value)?;
-                self.store_if(mem, index, &value, condition.as_ref())
+                self.store_if(mem, index, &value, condition.as_ref())?;
+                self.stored_beside_products(mem, index);
+                Ok(())
             }
         }
     }

@@ -36,6 +36,7 @@ use litz_sym::{Expr, Facts, Sym};
 
 use crate::processor::{Isa, Processor};
 use block::{Builder, Value};
+use gpu::Products;
 use ty::Prim;
 
 pub use math::externals;
@@ -225,8 +226,8 @@ struct Emitter<'k> {
     status: Value,
     /// The thread that runs the code, on a GPU.
     thread: Option<gpu::Thread>,
-    /// Sums of a thread to which a warpgroup's products are being added.
-    products: Vec<(Mem, i64)>,
+    /// Products of a warpgroup that go on in the background.
+    products: Products,
 }
 
 impl<'k> Emitter<'k> {
@@ -247,7 +248,7 @@ impl<'k> Emitter<'k> {
             inlined: 0,
             status,
             thread: None,
-            products: Vec::new(),
+            products: Products::default(),
         }
     }
 }

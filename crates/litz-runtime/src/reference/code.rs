@@ -73,7 +73,8 @@ pub(super) fn meeting(sync: Sync) -> Option<Level> {
         Sync::Barrier(level) => Some(level),
         Sync::Cluster => Some(Level::Grid),
         Sync::Elect | Sync::Await | Sync::Pass => Some(Level::Block),
-        Sync::Commit | Sync::Wait { .. } | Sync::Kernels | Sync::Products => None,
+        Sync::Commit | Sync::Wait { .. } | Sync::Kernels => None,
+        Sync::CommitProducts | Sync::Products { .. } => None,
     }
 }
 

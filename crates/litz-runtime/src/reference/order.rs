@@ -202,6 +202,6 @@ impl Machine<'_, '_> {
         for copy in self.state.transfers.take() {
             self.unmark(&copy);
         }
-        if self.state.transfers.products.own.is_empty() { Ok(()) } else { Err(Fault::Products(None)) }
+        if self.state.transfers.products.is_empty() { Ok(()) } else { Err(Fault::Products(None)) }
     }
 }

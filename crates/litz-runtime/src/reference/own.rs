@@ -190,15 +190,15 @@ impl Machine<'_, '_> {
     /// A product begins that goes on in the background: its operands are read, and its sums stored, at any time until it is waited for.
     fn begin_product(&mut self, product: &ProductOfFragments) -> Result<(), Fault> {
         let [rows, columns, depth] = product.shape;
-        self.state.transfers.products.own.push(product.sum.mem);
+        self.state.transfers.products.begin(product.sum.mem);
         for (operand, height) in [(&product.left, rows), (&product.right, columns)] {
             match operand {
-                ProductOperand::Own(own) => self.state.transfers.products.own.push(own.mem),
+                ProductOperand::Own(own) => self.state.transfers.products.begin(own.mem),
                 ProductOperand::Rows(rows) => {
                     for at in 0..height * depth {
                         let (index, _) = self.element_of(rows, [at / depth, at % depth])?;
                         self.mark(rows.mem, index, |element| element.begin(ElementSide::From));
-                        self.state.transfers.products.read.push((rows.mem, index));
+                        self.state.transfers.products.read((rows.mem, index));
                     }
                 }
             }
@@ -206,21 +206,16 @@ impl Machine<'_, '_> {
         Ok(())
     }
 
-    /// All products that the unit has begun are done.
-    pub(super) fn end_products(&mut self) {
-        let products = std::mem::take(&mut self.state.transfers.products);
-        for (mem, index) in products.read {
+    /// All products that the unit has begun are done, but for so many of the newest groups.
+    pub(super) fn end_products(&mut self, newest: u32) {
+        for (mem, index) in self.state.transfers.products.wait(newest) {
             self.mark(mem, index, |element| element.end(ElementSide::From));
         }
     }
 
     /// Checks that no product is under way that touches what threads have of their own.
     fn is_done(&self, mem: usize) -> Result<(), Fault> {
-        if self.state.transfers.products.own.contains(&mem) {
-            Err(Fault::Products(Some(mem)))
-        } else {
-            Ok(())
-        }
+        if self.state.transfers.products.touch(mem) { Err(Fault::Products(Some(mem))) } else { Ok(()) }
     }
 
     /// Combines what neighbouring lanes have, each in an element of its own, and gives each of them the result; the first one alone stores

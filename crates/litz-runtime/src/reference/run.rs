@@ -161,7 +161,8 @@ impl<'a> Machine<'a, '_> {
             Sync::Cluster | Sync::Elect => self.state.clocks.all_meet(),
             Sync::Await => self.state.clocks.await_turn(block),
             Sync::Pass => self.state.clocks.pass_turn(block),
-            Sync::Products => self.end_products(),
+            Sync::CommitProducts => self.state.transfers.products.commit(),
+            Sync::Products { newest } => self.end_products(newest),
             Sync::Commit => self.state.transfers.commit(here),
             Sync::Wait { newest } => self.wait(newest)?,
         }

@@ -28,13 +28,60 @@ pub(super) struct Transfers {
     pub(super) products: Products,
 }
 
-/// Products that go on in the background.
+/// Products that go on in the background: groups, oldest first, the last of which is still begun.
 #[derive(Default)]
-pub(super) struct Products {
+pub(super) struct Products(Vec<Group>);
+
+/// A group of products.
+#[derive(Default)]
+struct Group {
+    is_closed: bool,
     /// Memories of sums and operands that threads have of their own.
-    pub(super) own: Vec<usize>,
+    own: Vec<usize>,
     /// Memory and position of each element that is read.
-    pub(super) read: Vec<(usize, i64)>,
+    read: Vec<(usize, i64)>,
+}
+
+impl Products {
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.iter().all(|group| group.own.is_empty())
+    }
+
+    /// Whether one is under way that touches memory which threads have of their own.
+    pub(super) fn touch(&self, mem: usize) -> bool {
+        self.0.iter().any(|group| group.own.contains(&mem))
+    }
+
+    /// One begins that touches such memory.
+    pub(super) fn begin(&mut self, own: usize) {
+        self.newest().own.push(own);
+    }
+
+    /// The one that began last reads an element.
+    pub(super) fn read(&mut self, element: (usize, i64)) {
+        self.newest().read.push(element);
+    }
+
+    fn newest(&mut self) -> &mut Group {
+        if self.0.last().is_none_or(|group| group.is_closed) {
+            self.0.push(Group::default());
+        }
+        self.0.last_mut().expect("invariant: a group was added")
+    }
+
+    /// Those that began since this was done last are a group.
+    pub(super) fn commit(&mut self) {
+        self.newest().is_closed = true;
+    }
+
+    /// All but so many of the newest groups are done, and without such all products: the elements that they have read.
+    pub(super) fn wait(&mut self, newest: u32) -> Vec<(usize, i64)> {
+        let is_open = self.0.last().is_some_and(|group| !group.is_closed);
+        let kept = if newest == 0 { 0 } else { newest as usize + usize::from(is_open) };
+        let done = self.0.len().saturating_sub(kept);
+        self.0.drain(..done).flat_map(|group| group.read).collect()
+    }
 }
 
 impl Transfers {

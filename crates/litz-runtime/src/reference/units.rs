@@ -370,7 +370,8 @@ impl<'a> Machine<'a, '_> {
         let clocks = &mut self.state.clocks;
         let mut next = Next::Run;
         match sync {
-            Sync::Products
+            Sync::CommitProducts
+            | Sync::Products { .. }
             | Sync::Kernels
             | Sync::Warps(_)
             | Sync::Acquire { .. }

@@ -213,6 +213,9 @@ impl Reader {
             "copy" if cx.second_is("box") => self.box_copy(cx),
             "commit" => {
                 cx.take();
+                if cx.eat("products") {
+                    return Ok(Stmt::Act(Act::Sync(Sync::CommitProducts)));
+                }
                 Ok(Stmt::Act(Act::Sync(Sync::Commit)))
             }
             "wait" => {
@@ -220,8 +223,10 @@ impl Reader {
                 if cx.eat("kernels") {
                     return Ok(Stmt::Act(Act::Sync(Sync::Kernels)));
                 }
+                let is_counted = cx.second_is_number();
                 if cx.eat("products") {
-                    return Ok(Stmt::Act(Act::Sync(Sync::Products)));
+                    let newest = if is_counted { cx.integer()? } else { 0 };
+                    return Ok(Stmt::Act(Act::Sync(Sync::Products { newest })));
                 }
                 Ok(Stmt::Act(Act::Sync(Sync::Wait { newest: cx.integer()? })))
             }

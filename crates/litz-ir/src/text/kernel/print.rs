@@ -61,7 +61,9 @@ impl Display for Sync {
             Sync::Commit => f.write_str("commit"),
             Sync::Wait { newest } => write!(f, "wait {newest}"),
             Sync::Kernels => f.write_str("wait kernels"),
-            Sync::Products => f.write_str("wait products"),
+            Sync::CommitProducts => f.write_str("commit products"),
+            Sync::Products { newest: 0 } => f.write_str("wait products"),
+            Sync::Products { newest } => write!(f, "wait products {newest}"),
             Sync::Await => f.write_str("await turn"),
             Sync::Pass => f.write_str("pass turn"),
             Sync::Acquire { ring, filling, buffer } => {

@@ -28,6 +28,8 @@ mod search;
 mod sync;
 mod warpgroups;
 
+pub(super) use warpgroups::Products;
+
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::rc::Rc;

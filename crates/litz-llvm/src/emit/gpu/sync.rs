@@ -94,7 +94,8 @@ impl Emitter<'_> {
                 self.wait_for_kernels();
                 self.keep_words();
             }
-            Sync::Products => self.wait_for_products()?,
+            Sync::CommitProducts => self.commit_products(),
+            Sync::Products { newest } => self.wait_for_products(newest)?,
             Sync::Acquire { ring, filling, buffer } => self.acquire(ring, filling, buffer)?,
             Sync::Release { ring, filling } => self.release(ring, filling)?,
             Sync::Cluster => return Err(EmitError::unsupported("clusters")),

@@ -4,13 +4,14 @@
 //! wgmma.fence; wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {sums}, left, right, 1, 1, 1, 0, 0;     the first one
 //! wgmma.mma_async ..                                                                                         more of them
 //! wgmma.commit_group; wgmma.wait_group 0;                                                                    wait products
+//! wgmma.commit_group; ..; wgmma.wait_group 1;                                               commit products; ..; wait products 1
 //! ```
 //!
 //! Sums are operands of the wait, too: nothing that reads them comes before it. Behind the descriptors are factors, and of each that the instruction
 //! takes its rows for those of reduced points. (PTX ISA, asynchronous warpgroup-level matrix instructions.)
 
 use litz_ir::Dtype;
-use litz_ir::kernel::{Act, Fragment, FragmentProduct, Mem, Operand, Rows, Stmt, visit};
+use litz_ir::kernel::{Act, Fragment, FragmentProduct, Mem, MemorySpace, Operand, Rows, Stmt, visit};
 use litz_ir::target::{Instruction, Side};
 use litz_sym::Expr;
 
@@ -27,6 +28,17 @@ const UNIT: i64 = 16;
 
 /// The most units that it counts.
 const MOST_UNITS: i64 = 0x3fff;
+
+/// Products of a warpgroup that go on in the background.
+#[derive(Default)]
+pub(in super::super) struct Products {
+    /// Sums of a thread, of each group, oldest first.
+    groups: Vec<Vec<(Mem, i64)>>,
+    /// Those of products that are in none yet.
+    open: Vec<(Mem, i64)>,
+    /// What was stored last since, of what a thread keeps.
+    beside: Vec<(Mem, i64)>,
+}
 
 /// What the name of an instruction says of types, and what follows its operands.
 struct Form {
@@ -93,7 +105,7 @@ impl Emitter<'_> {
             let all: Vec<String> = (from..from + count).map(|at| format!("${at}")).collect();
             all.join(",")
         };
-        let begins = self.products.is_empty();
+        let begins = self.products.open.is_empty();
         let fence = if begins { "wgmma.fence.sync.aligned; " } else { "" };
         let fence = if begins && self.is_stored_by_threads(product) {
             format!("fence.proxy.async.shared::cta; {fence}")
@@ -114,22 +126,73 @@ impl Emitter<'_> {
         );
         let results = self.through(&text, form.letter, &sums, &operands);
         self.store_sums(sum.mem, &places, &results)?;
-        self.products.extend(places.into_iter().map(|place| (sum.mem, place)));
-        self.products.sort_unstable();
-        self.products.dedup();
+        let open = &mut self.products.open;
+        open.extend(places.into_iter().map(|place| (sum.mem, place)));
+        open.sort_unstable();
+        open.dedup();
         Ok(())
     }
 
-    /// Waits for all products that were begun.
-    pub(super) fn wait_for_products(&mut self) -> Result<(), EmitError> {
-        let begun = std::mem::take(&mut self.products);
+    /// Makes a group of the products that were begun since the last one.
+    pub(super) fn commit_products(&mut self) {
+        let open = std::mem::take(&mut self.products.open);
+        self.products.groups.push(open);
+        self.products.beside.clear();
+        self.ptx("wgmma.commit_group.sync.aligned;", &[]);
+    }
+
+    /// Notes what a thread keeps that it has computed while products are under way.
+    pub(in super::super) fn stored_beside_products(&mut self, mem: Mem, index: Expr) {
+        const LAST: usize = 2;
+        let data = &self.kernel.mems[mem];
+        let Products { groups, beside, .. } = &mut self.products;
+        if let Some(place) = index.as_int().filter(|_| !groups.is_empty())
+            && data.space == MemorySpace::Own
+            && data.dtype == Dtype::F32
+        {
+            beside.push((mem, place));
+            beside.drain(..beside.len().saturating_sub(LAST));
+        }
+    }
+
+    /// Has what was computed beside products be done before what follows. An assembler takes a wait for one that what is computed ahead of it does
+    /// not depend on, and puts it there: then nothing runs beside them. So an event is triggered, which nobody counts, if the last of it is a NaN that
+    /// nobody computes; behind that acts keep their order.
+    fn compute_beside_products(&mut self) -> Result<(), EmitError> {
+        let mut last: Option<Value> = None;
+        for (mem, place) in std::mem::take(&mut self.products.beside) {
+            let value = self.load_if(mem, Expr::int(place), None)?;
+            last = Some(last.map_or(value.clone(), |last| self.b.binary("fadd", &last, &value)));
+        }
+        if let Some(last) = last {
+            let bits = self.b.convert("bitcast", &last, Prim::I32);
+            self.ptx("{ .reg .pred p; setp.eq.b32 p, $0, 0x7fc12345; @p pmevent 1; }", &[&bits]);
+        }
+        Ok(())
+    }
+
+    /// Waits for all products that were begun, or for all groups of them but so many of the newest.
+    pub(super) fn wait_for_products(&mut self, newest: u32) -> Result<(), EmitError> {
+        self.compute_beside_products()?;
+        if newest == 0 && !self.products.open.is_empty() {
+            let open = std::mem::take(&mut self.products.open);
+            self.products.groups.push(open);
+            return self.wait_for_groups("wgmma.commit_group.sync.aligned; ", 0);
+        }
+        self.wait_for_groups("", newest as usize)
+    }
+
+    fn wait_for_groups(&mut self, commit: &str, newest: usize) -> Result<(), EmitError> {
+        let groups = &mut self.products.groups;
+        let done = groups.len().saturating_sub(newest);
+        let begun: Vec<(Mem, i64)> = groups.drain(..done).flatten().collect();
         let mut sums = Vec::new();
         for &(mem, place) in &begun {
             sums.extend(self.load_sums(mem, &[place])?);
         }
         let letter = if sums.first().is_some_and(|sum| sum.ty.prim == Prim::I32) { "r" } else { "f" };
-        let text = "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;";
-        let results = self.through(text, letter, &sums, &[]);
+        let text = format!("{commit}wgmma.wait_group.sync.aligned {newest};");
+        let results = self.through(&text, letter, &sums, &[]);
         for (&(mem, place), result) in begun.iter().zip(&results) {
             self.store_sums(mem, &[place], std::slice::from_ref(result))?;
         }

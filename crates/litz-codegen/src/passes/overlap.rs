@@ -1,0 +1,263 @@
+//! Begins the first product of an iteration before the last one of the iteration ahead of it, so that what warpgroups compute of the one goes on
+//! beside the other.
+//!
+//! ```text
+//! for j in n {                                        load K(0); warpgroup { S = Q K(0); weights of S }
+//!   load K(j), V(j)                                   for j in n - 1 {
+//!   warpgroup {                                         load V(j), K(j + 1)
+//!     S = Q K(j); wait products                         warpgroup {
+//!     maximum, exponentials, sum of S                     O *= ratio
+//!     weights of S                               =>       S = Q K(j + 1); commit products
+//!     O *= ratio                                          O += weights V(j); commit products; wait products 1
+//!     O += weights V(j); wait products                    maximum, exponentials, sum of S
+//!   }                                                     wait products
+//! }                                                       weights of S
+//!                                                       }
+//!                                                     }
+//!                                                     load V(n - 1); warpgroup { O *= ratio; O += weights V(n - 1) }
+//! ```
+//!
+//! An iteration of a loop over a ring of buffers falls into two halves, before and from where the sums of its last product begin. The second half may
+//! be late by one iteration if the first one touches nothing that it stores; and what the first half of the next iteration stores of what the
+//! second one reads, as weights in registers, is left until that is done. A buffer of the ring then has the operands of both halves that run together.
+//!
+//! On an H100 attention of 2048 rows of 128 features took 495 us in order and 445 us so (hand-written, both of these warpgroups).
+
+use super::Pass;
+use litz_ir::Diag;
+use litz_ir::kernel::{
+    Act, Filling, Kernel, KernelLoopKind, Loop, Mem, PartMut, Ring, Stmt, Sync, Val, visit, visit_mut,
+};
+use litz_ir::target::{Level, Target};
+use litz_sym::{Expr, Rel, Sym};
+use std::collections::{HashMap, HashSet};
+
+/// The pass.
+pub const PASS: Pass = Pass { name: "overlap", run };
+
+fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
+    if !kernel.rings.is_empty() {
+        let body = std::mem::take(&mut kernel.body);
+        kernel.body = block(kernel, body);
+    }
+    Ok(())
+}
+
+/// Changes the loops among statements that all threads of a block run.
+fn block(kernel: &mut Kernel, stmts: Vec<Stmt>) -> Vec<Stmt> {
+    let mut out = Vec::with_capacity(stmts.len());
+    for mut stmt in stmts {
+        if let Stmt::Loop(inner) = &stmt
+            && let Some(halves) = Halves::of(inner)
+        {
+            out.extend(halves.apart(kernel, inner));
+            continue;
+        }
+        let is_of_threads = matches!(&stmt, Stmt::Loop(inner) if inner.kind.level().is_some());
+        if !is_of_threads {
+            for inner in stmt.blocks_mut() {
+                *inner = block(kernel, std::mem::take(inner));
+            }
+        }
+        out.push(stmt);
+    }
+    out
+}
+
+/// The halves of an iteration.
+struct Halves<'a> {
+    ring: Ring,
+    /// The buffer that is filled, and that is used.
+    buffers: [Sym; 2],
+    /// What fills it for each half.
+    fills: [Vec<Stmt>; 2],
+    /// The loop over warpgroups, without its body.
+    groups: Loop,
+    /// Up to the first product, and with it.
+    first: &'a [Stmt],
+    /// What is computed of it beside the last product, and behind that.
+    beside: &'a [Stmt],
+    behind: &'a [Stmt],
+    /// Ahead of the last product, that, and what follows.
+    ahead: &'a [Stmt],
+    last: &'a [Stmt],
+    end: &'a [Stmt],
+}
+
+/// Memories that statements touch, and those among them that they store to.
+#[derive(Default)]
+struct Touched {
+    all: HashSet<Mem>,
+    stored: HashSet<Mem>,
+}
+
+impl Touched {
+    fn of<'s>(stmts: impl IntoIterator<Item = &'s Stmt>) -> Touched {
+        let mut touched = Touched::default();
+        for stmt in stmts {
+            visit(std::slice::from_ref(stmt), &mut |stmt| {
+                touched.all.extend(stmt.accesses().map(|(mem, _)| mem));
+                touched.stored.extend(stmt.stored().map(|(mem, _)| mem));
+            });
+        }
+        touched
+    }
+}
+
+impl<'a> Halves<'a> {
+    /// Those of a loop in order, each iteration of which has one buffer of a ring and two products, one after the other.
+    fn of(inner: &'a Loop) -> Option<Halves<'a>> {
+        let acquired = |stmt: &Stmt, wanted: Filling| {
+            let Stmt::Act(Act::Sync(Sync::Acquire { ring, filling, buffer })) = stmt else { return None };
+            (*filling == wanted).then_some((*ring, *buffer))
+        };
+        let [begin, fills @ .., full, used, Stmt::Loop(groups), empty] = &inner.body[..] else { return None };
+        let (ring, filled) = acquired(begin, Filling::Empty)?;
+        let (other, used) = acquired(used, Filling::Full)?;
+        let releases = |stmt: &Stmt, filling| *stmt == Stmt::Act(Act::Sync(Sync::Release { ring, filling }));
+        let is_one = ring == other && releases(full, Filling::Full) && releases(empty, Filling::Empty);
+        if inner.kind != KernelLoopKind::For || !is_one || groups.kind.level() != Some(Level::Warpgroup) {
+            return None;
+        }
+        let body = &groups.body[..];
+        // Nothing but loops, products and what waits for them.
+        let is_known = |stmt: &Stmt| match stmt {
+            Stmt::Loop(_) | Stmt::Act(Act::FragmentProduct(_) | Act::Sync(Sync::Products { newest: 0 })) => {
+                true
+            }
+            Stmt::If { .. } | Stmt::Act(_) => false,
+        };
+        let products: Vec<usize> = (0..body.len()).filter(|&at| is_products(&body[at])).collect();
+        let waits: Vec<usize> = (0..body.len()).filter(|&at| waits_for_products(&body[at])).collect();
+        let (&[one, two], &[done, all_done]) = (&products[..], &waits[..]) else { return None };
+        if !body.iter().all(is_known) || done != one + 1 || all_done != two + 1 || two < done {
+            return None;
+        }
+        let sums = Touched::of(&body[two..=two]).stored;
+        let stores_sums = |stmt: &Stmt| !Touched::of([stmt]).stored.is_disjoint(&sums);
+        let second = (done + 1..=two).find(|&at| stores_sums(&body[at]))?;
+        let (early, late) = (Touched::of(&body[..second]), Touched::of(&body[second..]));
+        let running = Touched::of(&body[two..]);
+        let changes = |stmt: &Stmt| !Touched::of([stmt]).stored.is_disjoint(&running.all);
+        let left = (done + 1..second).find(|&at| changes(&body[at])).unwrap_or(second);
+        let is_apart = late.stored.is_disjoint(&early.all)
+            && Touched::of(&body[..=one]).stored.is_disjoint(&late.all)
+            && left > done + 1;
+        let mut own = [Vec::new(), Vec::new()];
+        for fill in fills {
+            let filled = Touched::of([fill]).stored;
+            let half = match (filled.is_disjoint(&early.all), filled.is_disjoint(&late.all)) {
+                (false, true) => 0,
+                (true, false) => 1,
+                _ => return None,
+            };
+            own[half].push(fill.clone());
+        }
+        is_apart.then(|| Halves {
+            ring,
+            buffers: [filled, used],
+            fills: own,
+            groups: Loop { body: Vec::new(), ..groups.clone() },
+            first: &body[..=one],
+            beside: &body[done + 1..left],
+            behind: &body[left..second],
+            ahead: &body[second..two],
+            last: &body[two..=two],
+            end: &body[all_done + 1..],
+        })
+    }
+
+    /// The first half of the first iteration, the loop of one less, and the second half of the last one.
+    fn apart(&self, kernel: &mut Kernel, inner: &Loop) -> Vec<Stmt> {
+        let (var, extent) = (inner.var, inner.extent);
+        let at = |stmts: &[Stmt], iteration: Expr| {
+            let mut stmts = stmts.to_vec();
+            visit_mut(&mut stmts, &mut |stmt| stmt.replace(var, iteration));
+            stmts
+        };
+        let sync = |sync: Sync| Stmt::Act(Act::Sync(sync));
+        let (commit, wait) = (sync(Sync::CommitProducts), |newest| sync(Sync::Products { newest }));
+        let (zero, next, last) = (Expr::zero(), Expr::sym(var) + 1, extent - 1);
+        let begin = [self.first, &[wait(0)], self.beside, self.behind].concat();
+        let begin = self.stage("first", at(&self.fills[0], zero), at(&begin, zero));
+        let fills = [self.fills[1].clone(), at(&self.fills[0], next)].concat();
+        let both = [
+            self.ahead.to_vec(),
+            at(self.first, next),
+            vec![commit.clone()],
+            self.last.to_vec(),
+            vec![commit, wait(1)],
+            at(self.beside, next),
+            vec![wait(0)],
+            self.end.to_vec(),
+            at(self.behind, next),
+        ];
+        let body = self.stage("", fills, both.concat());
+        let end = [self.ahead, self.last, &[wait(0)], self.end].concat();
+        let end = self.stage("last", at(&self.fills[1], last), at(&end, last));
+        let middle = Stmt::Loop(Loop { kind: KernelLoopKind::For, var, extent: last, body });
+        let all = [with_own_values(kernel, begin), vec![middle], with_own_values(kernel, end)].concat();
+        match extent.as_int() {
+            Some(1..) => all,
+            _ => vec![Stmt::If { cond: vec![Rel::lt(0, extent)], then: all, other: Vec::new() }],
+        }
+    }
+
+    /// What fills a buffer and uses it, whose numbers have names of their own.
+    fn stage(&self, name: &str, mut fills: Vec<Stmt>, mut body: Vec<Stmt>) -> Vec<Stmt> {
+        let ring = self.ring;
+        let named = |buffer: Sym| match name {
+            "" => buffer,
+            _ => Sym::new(&format!("{buffer}_{name}")),
+        };
+        let [filled, used] = self.buffers.map(named);
+        visit_mut(&mut fills, &mut |stmt| stmt.replace(self.buffers[0], Expr::sym(filled)));
+        visit_mut(&mut body, &mut |stmt| stmt.replace(self.buffers[1], Expr::sym(used)));
+        let sync = |sync: Sync| Stmt::Act(Act::Sync(sync));
+        let mut all = vec![sync(Sync::Acquire { ring, filling: Filling::Empty, buffer: filled })];
+        all.extend(fills);
+        all.push(sync(Sync::Release { ring, filling: Filling::Full }));
+        all.push(sync(Sync::Acquire { ring, filling: Filling::Full, buffer: used }));
+        all.push(Stmt::Loop(Loop { body, ..self.groups.clone() }));
+        all.push(sync(Sync::Release { ring, filling: Filling::Empty }));
+        all
+    }
+}
+
+/// Statements that define values of their own, where they are copies of others.
+fn with_own_values(kernel: &mut Kernel, mut stmts: Vec<Stmt>) -> Vec<Stmt> {
+    let mut own: HashMap<Val, Val> = HashMap::new();
+    visit(&stmts, &mut |stmt| {
+        if let Stmt::Act(Act::Let { val, .. }) = stmt {
+            let ty = kernel.vals[*val];
+            own.insert(*val, kernel.vals.push(ty));
+        }
+    });
+    visit_mut(&mut stmts, &mut |stmt| {
+        if let Stmt::Act(Act::Let { val, .. }) = stmt {
+            *val = own[val];
+        }
+        stmt.each_part_mut(&mut |part| {
+            if let PartMut::Val(val) = part
+                && let Some(&other) = own.get(val)
+            {
+                *val = other;
+            }
+        });
+    });
+    stmts
+}
+
+/// Whether a statement waits for all products.
+fn waits_for_products(stmt: &Stmt) -> bool {
+    matches!(stmt, Stmt::Act(Act::Sync(Sync::Products { newest: 0 })))
+}
+
+/// Whether a statement is products of a warpgroup and nothing else.
+fn is_products(stmt: &Stmt) -> bool {
+    match stmt {
+        Stmt::Loop(Loop { kind: KernelLoopKind::Unroll, body, .. }) => body.iter().all(is_products),
+        Stmt::Act(Act::FragmentProduct(product)) => product.by.is_of_warpgroup(),
+        Stmt::Loop(_) | Stmt::If { .. } | Stmt::Act(_) => false,
+    }
+}
