@@ -11,3 +11,8 @@ pub mod forms;
 pub mod terms;
 
 pub use chain::{Chain, Correction, Member, Pointwise, Reduction, Reference, Role, Shift, find, point_of};
+
+/// Columns of a block that warps of a GPU take, whose scores and weights the registers of a thread hold.
+pub const WARP_WIDTH: i64 = 64;
+/// Columns of a result that warps of a GPU sum, at most. Wider ones, and wider blocks, are for warpgroups.
+pub const WARP_COLUMNS: i64 = 128;

@@ -271,6 +271,13 @@ impl Gpu {
         self.isa.instructions().iter().filter(is_it)
     }
 
+    /// The instruction that a warpgroup has for operands and sums of these types, as they are.
+    pub fn of_warpgroup(&self, dtype: Dtype, sums: Dtype) -> Option<&'static Instruction> {
+        let is_it =
+            |by: &&Instruction| by.is_of_warpgroup() && !by.rounds && (by.dtype, by.sums) == (dtype, sums);
+        self.isa.instructions().iter().find(is_it)
+    }
+
     /// The instruction that one of these runs, which sums products of `rows`, `columns` and `depth` points.
     pub fn instruction(&self, level: Level, dtype: Dtype, shape: [i64; 3]) -> Option<&'static Instruction> {
         let [rows, columns, depth] = shape;

@@ -23,7 +23,7 @@ use litz_analysis::contraction::Columns;
 use litz_analysis::online::{self, Chain, Correction, Member, Reference, Role};
 use litz_analysis::{Contraction, Uses};
 use litz_ir::Dtype;
-use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Stmt};
+use litz_ir::loops::{Axis, Buf, BufKind, Inst, InstOp, Loops, Nest, Stmt};
 use litz_ir::target::{BlockNeeds, Gpu, Target};
 use litz_sym::{Expr, Sym};
 use std::collections::BTreeSet;
@@ -46,10 +46,14 @@ const MIN_ROWS: i64 = 16;
 /// Rows that a kernel with products takes at a time, about.
 const TILE_ROWS: i64 = 16;
 
-/// Columns of a block whose products instructions of a GPU sum.
-const TILE_WIDTH: i64 = 64;
-/// Columns of a result that instructions of a GPU sum, at most.
-const TILE_COLUMNS: i64 = 128;
+/// Columns of a block that warpgroups of a GPU take, for results of as many columns as warps have at most, and for wider ones.
+const WARPGROUP_WIDTHS: [i64; 2] = [128, 64];
+/// Columns of a result that they sum, at most.
+const WARPGROUP_COLUMNS: i64 = 256;
+/// Columns of a panel of theirs, the narrowest.
+const PANEL: i64 = 32;
+/// Rows and columns from which on they take blocks: those of warps are smaller, so that all units have some sooner.
+const LEAST_OF_WARPGROUP: [i64; 2] = [64, 1024];
 
 /// Rows from which on instructions of a GPU take those of slabs: most of what they sum is nothing then, but memory is waited for anyway.
 const LEAST_TILE_ROWS: i64 = 2;
@@ -208,29 +212,61 @@ fn block_width(loops: &Loops, chain: &Chain, cx: &Cx<'_>) -> Option<i64> {
     })
 }
 
-/// Columns of a block that warps of a GPU take by instructions, where these sum all products: scores and weights are in registers then, and
-/// never in memory, and there are at least so many rows. Of results with more columns a thread has more than its registers hold.
+/// Columns of a block that warps or warpgroups of a GPU take by instructions, where these sum all products: scores and weights are in registers
+/// then, and never in memory, and there are at least so many rows. Of results with more columns a thread has more than its registers hold.
 fn tile_width(loops: &Loops, chain: &Chain, gpu: &Gpu, least: i64) -> Option<i64> {
     let work = Work::of(loops, chain)?;
+    if work.is_stored || work.rows < least {
+        return None;
+    }
     let hint = |e: Expr| loops.facts.hint(e).unwrap_or(i64::MAX);
-    let is_by_instruction = |at: usize| {
-        let nest = online::chain::nest(loops, at)?;
-        let Contraction { lhs, rhs, n, is_plain, .. } = Contraction::by_result(loops, nest)?.contraction;
-        let [left, right] =
-            [lhs, rhs].map(|at| nest.body[at].op.element().map(|(buf, _)| loops.bufs[buf].dtype));
-        let has_instruction =
-            left == right && left.is_some_and(|dtype| gpu.of_warp(dtype, Dtype::F32).next().is_some());
-        let is_narrow = match chain.members[&at].role {
-            Role::Reduction(_) => {
-                n.iter().map(|axis| hint(axis.extent)).fold(1, i64::saturating_mul) <= TILE_COLUMNS
-            }
-            Role::Pointwise(_) => true,
+    let (mut is_by_warps, mut is_by_warpgroups, mut widest) =
+        (true, work.columns >= LEAST_OF_WARPGROUP[1], 0);
+    for (&at, member) in &chain.members {
+        let Some(nest) = online::chain::nest(loops, at) else { continue };
+        let Some(Columns { contraction, .. }) = Contraction::by_result(loops, nest) else { continue };
+        let Contraction { lhs, rhs, ref m, ref n, is_plain, .. } = contraction;
+        let dtype = |at: usize| nest.body[at].op.element().map(|(buf, _)| loops.bufs[buf].dtype);
+        let dtype = dtype(lhs).filter(|_| dtype(lhs) == dtype(rhs));
+        let has_instruction = dtype.is_some_and(|dtype| gpu.of_warp(dtype, Dtype::F32).next().is_some());
+        let columns = match member.role {
+            Role::Reduction(_) => n.iter().map(|axis| hint(axis.extent)).fold(1, i64::saturating_mul),
+            Role::Pointwise(_) => 0,
         };
-        Some(is_plain && is_narrow && has_instruction)
-    };
-    let mut products = chain.members.keys().filter_map(|&at| is_by_instruction(at));
-    let is_whole = products.all(|suits| suits);
-    (is_whole && !work.is_stored && work.rows >= least).then_some(TILE_WIDTH)
+        widest = widest.max(columns);
+        is_by_warps &= is_plain && has_instruction && columns <= online::WARP_COLUMNS;
+        is_by_warpgroups &= is_plain
+            && dtype.is_some_and(|dtype| dtype.size() == 2 && gpu.of_warpgroup(dtype, Dtype::F32).is_some())
+            && columns <= WARPGROUP_COLUMNS
+            && m.iter().any(|axis| hint(axis.extent) >= LEAST_OF_WARPGROUP[0])
+            && [lhs, rhs].into_iter().all(|at| has_panels(loops, nest, at, chain));
+    }
+    if is_by_warpgroups {
+        return Some(WARPGROUP_WIDTHS[usize::from(widest > online::WARP_COLUMNS)]);
+    }
+    is_by_warps.then_some(online::WARP_WIDTH)
+}
+
+/// Whether boxes of an operand may be copied in panels: of what the chain does not compute itself, rows of which an axis has whole panels begin
+/// where 16 bytes do.
+fn has_panels(loops: &Loops, nest: &Nest, at: usize, chain: &Chain) -> bool {
+    let InstOp::Load { buf, index, .. } = &nest.body[at].op else { return false };
+    let is_own =
+        |member: &Member| matches!(&member.role, Role::Pointwise(pointwise) if pointwise.buf == *buf);
+    if chain.members.values().any(is_own) {
+        return true;
+    }
+    let data = &loops.bufs[*buf];
+    let writers = loops.stmts.iter().filter(|stmt| stmt.writes().contains(buf)).count();
+    let (Some((last, others)), Some(place)) = (data.strides.split_last(), index.last()) else { return false };
+    let is_whole = |axis: &Axis| place.has_sym(axis.var) && loops.facts.divides(PANEL, axis.extent);
+    let unit = i64::from(Gpu::VECTOR_BYTES) / data.dtype.size() as i64;
+    // Nobody copies what has several contents.
+    writers + usize::from(data.kind != BufKind::Temp) == 1
+        && last.is_one()
+        && data.sizes.len() <= Gpu::BOX_DIMS
+        && others.iter().all(|&stride| loops.facts.divides(unit, stride))
+        && nest.all_axes().any(|axis| is_whole(&axis))
 }
 
 /// Slabs of the columns of a chain of products, by hints: as many as one wave of blocks has.
@@ -267,7 +303,7 @@ fn slabs(loops: &Loops, chain: &Chain, gpu: &Gpu) -> i64 {
     let needs = BlockNeeds {
         threads: warps * i64::from(Gpu::LANES),
         registers: i64::from(Gpu::REGISTERS),
-        shared_bytes: BUFFERS * TILE_WIDTH * bytes,
+        shared_bytes: BUFFERS * online::WARP_WIDTH * bytes,
     };
     let columns = hint(chain.columns);
     let is_of_warps = most_rows <= WARP_ROWS && columns >= LEAST_OF_SLAB;

@@ -2,14 +2,15 @@
 //!
 //! Copies have the dimensions of the buffer: two of them go along two axes of the kernel, step by step.
 
+use super::looped;
 use crate::axes::fresh;
 use crate::context::Cx;
 use litz_analysis::access::substitute;
 use litz_ir::Scalar;
 use litz_ir::kernel::Swizzle;
 use litz_ir::loops::{Axis, Buf, BufKind, InstOp, Loops, Nest, Stmt};
-use litz_ir::schedule::{Holds, Layout, Leaf, LoadOf, Local, LocalSpace, LoopKind, Part, Tree};
-use litz_ir::target::{Gpu, Level};
+use litz_ir::schedule::{Holds, Layout, Leaf, LoadOf, Local, LocalSpace, LoopKind, Means, Part, Tree};
+use litz_ir::target::{Gpu, Level, Team};
 use litz_sym::{Cmp, Expr, Facts, Rel, Sym};
 
 /// Bytes that a thread copies in the background at once, at least.
@@ -239,6 +240,51 @@ impl Staged {
         }
         around(LoopKind::Level(Level::Thread.into()), t, threads);
         body.remove(0)
+    }
+
+    /// Boxes of it, which one thread of the warp of that number has copied: one for each part of so many `columns` of its rows.
+    pub fn boxes(
+        &self,
+        cx: &Cx<'_>,
+        name: &dyn Fn(&str) -> Sym,
+        (warp, columns): (u32, i64),
+        by: Copying,
+    ) -> Tree {
+        let [p, c] = ["p", "c"].map(name);
+        // Loops go along the two axes, the one along rows inside.
+        let vars = ["x", "k"].map(name);
+        let inner = usize::from(self.is_along(cx, 1));
+        let all = by.points[inner];
+        let first = if columns == all { Expr::zero() } else { Expr::sym(c) * columns };
+        let mut places = [0, 1].map(|at| by.starts[at] + Expr::sym(vars[at]));
+        places[inner] = by.starts[inner] + first + Expr::sym(vars[inner]);
+        let mut tree = self.leaf(cx, places, by.points);
+        if let Tree::Leaf(leaf) = &mut tree {
+            leaf.by = Some(Means::Box);
+        }
+        let team = Team { from: warp, ..Level::Warp.into() };
+        let mut loops = vec![(LoopKind::Level(team), p, 1)];
+        if columns != all {
+            loops.push((LoopKind::Unroll, c, all / columns));
+        }
+        loops.push((LoopKind::For, vars[1 - inner], by.points[1 - inner]));
+        loops.push((LoopKind::For, vars[inner], columns));
+        loops.into_iter().rev().fold(tree, |tree, (kind, var, extent)| looped(kind, var, extent, vec![tree]))
+    }
+
+    /// Whether its neighbours in memory are along the axis of that number.
+    pub fn is_along(&self, cx: &Cx<'_>, axis: usize) -> bool {
+        cx.loops.bufs[self.buf].strides[self.along[axis]].is_one()
+    }
+
+    /// Whether boxes of it may be copied in panels of its rows, so many elements at once where threads copy.
+    pub fn has_panels(&self, cx: &Cx<'_>, vector: i64) -> bool {
+        let data = &cx.loops.bufs[self.buf];
+        let is_last =
+            self.along.into_iter().any(|dim| data.strides[dim].is_one() && dim + 1 == data.sizes.len());
+        is_last
+            && vector * data.dtype.size() as i64 == i64::from(Gpu::VECTOR_BYTES)
+            && data.sizes.len() <= Gpu::BOX_DIMS
     }
 }
 

@@ -4,8 +4,10 @@
 //! Scores and weights are where instructions leave and take them, and never in memory. Of a row, its maximum and its sum, the four lanes
 //! that have elements of it all have the value.
 
+mod operands;
 mod plan;
 mod problem;
+mod warpgroups;
 
 use crate::context::Cx;
 use crate::draft::{Draft, Family, Planned, Traits};
@@ -25,8 +27,19 @@ pub struct Attend {
 /// The kernel of a region, if its nests are products by instructions of one axis of rows, and what goes on at their rows and points.
 pub fn form(cx: &Cx<'_>, shared: &Shared) -> Option<Draft> {
     let Shared { over, group, parts } = shared;
-    Problem::new(cx, group, *over, parts)?;
+    problem(cx, group, *over, parts)?;
     Some(Draft::new(group.clone(), false, Attend { over: *over, parts: parts.clone() }))
+}
+
+/// What is to be planned: by warpgroups, or by warps.
+fn problem<'a>(
+    cx: &'a Cx<'a>,
+    group: &'a Group,
+    over: Axis,
+    parts: &'a [Vec<Member>; 3],
+) -> Option<Problem<'a>> {
+    let problem = Problem::new(cx, group, over, parts)?;
+    warpgroups::by_warpgroups(&problem).or_else(|| problem.by_warps())
 }
 
 impl Family for Attend {
@@ -40,6 +53,6 @@ impl Family for Attend {
     }
 
     fn plan(&self, cx: &Cx<'_>, group: &Group) -> Option<Planned> {
-        Some(plan::plan(&Problem::new(cx, group, self.over, &self.parts)?))
+        Some(plan::plan(&problem(cx, group, self.over, &self.parts)?))
     }
 }

@@ -32,29 +32,26 @@
 //! }
 //! ```
 
-use super::problem::{Columns, Kind, Problem, ROWS, Task, ceil_to};
+use super::operands::{Operand, operands};
+use super::problem::{BUFFERS, Columns, Kind, Problem, ROWS, Task, Unit, ceil_to};
 use crate::cost::size;
 use crate::draft::Planned;
-use crate::gpu::stage::{Copying, LEAST_COPIED, Staged};
 use crate::gpu::{looped, passed_on, register};
 use crate::region::end;
 use litz_analysis::access::substitute;
-use litz_ir::loops::{Axis, Buf, InstOp};
+use litz_ir::loops::{Axis, Buf};
 use litz_ir::schedule::{Holds, KernelPlan, Layout, Leaf, Local, LocalSpace, LoopKind, Part, Tree};
-use litz_ir::target::{Gpu, Level, Team};
+use litz_ir::target::{Gpu, Instruction, Level, Team};
 use litz_sym::{Expr, Sym};
 use std::collections::BTreeSet;
-
-/// Buffers in rotation of what is copied ahead.
-const BUFFERS: u32 = 2;
 
 /// Lanes that have elements of one row.
 const LANES_OF_ROW: u32 = 4;
 
 /// Plans the kernel.
 pub fn plan(problem: &Problem<'_>) -> Planned {
-    let names =
-        ["w", "l", "g", "r", "e", "c", "x", "u", "pair", "i", "j", "k"].map(|name| problem.name(name));
+    let names = ["w", "l", "g", "r", "e", "c", "x", "u", "pair", "i", "j", "k", "of_group"]
+        .map(|name| problem.name(name));
     let mut grid = problem.others.clone();
     let rows = problem.rows();
     let mut start = Expr::zero();
@@ -74,127 +71,70 @@ pub fn plan(problem: &Problem<'_>) -> Planned {
     let (kept, passing): (Vec<Buf>, Vec<Buf>) =
         passed_on(problem.cx, problem.group).into_iter().partition(|&buf| problem.is_kept(buf));
     let registers = |bufs: Vec<Buf>| bufs.into_iter().map(|buf| register(problem.cx, buf));
-    let [once, repeated] = tiles.operands();
+    let [once, repeated] = operands(problem);
+    let copied = |operands: &[Operand], start: Expr| -> Vec<Tree> {
+        let locals = operands.iter().map(|operand| operand.local(problem));
+        locals.chain(operands.iter().map(|operand| operand.copies(problem, start))).collect()
+    };
     let mut body: Vec<Tree> = registers(kept).collect();
-    body.extend(tiles.copied(&once));
-    body.extend(tiles.of_warps(&problem.parts[0]));
-    let mut iteration = tiles.copied(&repeated);
+    body.extend(copied(&once, tiles.start));
+    body.extend(tiles.of_teams(&problem.parts[0]));
+    let mut iteration = copied(&repeated, tiles.start);
     iteration.extend(registers(passing));
-    iteration.extend(tiles.of_warps(&problem.parts[1]));
+    iteration.extend(tiles.of_teams(&problem.parts[1]));
     let over = Axis { extent: tiles.end(&grid), ..problem.over };
     let kind = match repeated.is_empty() || repeated.iter().any(|operand| !operand.is_wide) {
         true => LoopKind::For,
         false => LoopKind::Pipeline { buffers: BUFFERS },
     };
     body.push(Tree::Loop { kind, axis: over, body: iteration });
-    body.extend(tiles.of_warps(&problem.parts[2]));
-    let kernel = KernelPlan::new(grid, 1, body);
+    body.extend(tiles.of_teams(&problem.parts[2]));
+    let kernel = KernelPlan { registers: registers_of(problem), ..KernelPlan::new(grid, 1, body) };
     Planned { is_whole: true, ..Planned::from(kernel) }
+}
+
+/// Registers of a thread, where warpgroups take rows: what a unit has for one block. An assembler that is not told counts the warp that copies for a
+/// whole warpgroup.
+fn registers_of(problem: &Problem<'_>) -> Option<u32> {
+    const STEP: u32 = 8;
+    let threads = (problem.warps() as u32 + 1) * Gpu::LANES;
+    let all = problem.gpu.unit.registers / threads / STEP * STEP;
+    matches!(problem.unit, Unit::Warpgroups(_)).then_some(all).filter(|&all| all < Gpu::REGISTERS)
 }
 
 /// What the warps of a block go through.
 struct Tiles<'a> {
     problem: &'a Problem<'a>,
-    /// Names of variables: of a warp, a lane, lanes that have a row, what a lane has of rows, instructions and columns, what is summed,
-    /// instructions below each other, pairs of them, and of what an instruction takes.
-    names: [Sym; 12],
+    /// Names of variables: of a team, a lane, lanes that have a row, what a lane has of rows, instructions and columns, what is summed,
+    /// instructions below each other, pairs of them, of what an instruction takes, and of a warp of a warpgroup.
+    names: [Sym; 13],
     /// The first row of the block.
     start: Expr,
 }
 
-/// An operand that the block copies.
-struct Operand {
-    staged: Staged,
-    /// Elements that a thread copies at once.
-    vector: i64,
-    /// Points along the two axes.
-    points: [i64; 2],
-    /// Where they begin.
-    starts: [Expr; 2],
-    /// Whether so much is copied at once that it can be in the background.
-    is_wide: bool,
-}
-
 impl Tiles<'_> {
-    /// Operands that are copied before the loop, and in each of its iterations.
-    fn operands(&self) -> [Vec<Operand>; 2] {
-        let problem = self.problem;
-        let cx = problem.cx;
-        let mut found = [Vec::new(), Vec::new()];
-        // Of a buffer that several operands are of each has a copy of its part.
-        let mut loads: Vec<Buf> = Vec::new();
-        for task in &problem.parts[1] {
-            if let Kind::Product { operands, .. } = task.kind {
-                let of_load = |load: usize| task.nest.body[load].op.element().map(|element| element.0);
-                loads.extend(operands.into_iter().filter_map(of_load));
-            }
-        }
-        let mut number = 0;
-        for task in &problem.parts[1] {
-            let Kind::Product { columns, depth, operands, .. } = task.kind else { continue };
-            let facts = task.nest.facts(&cx.loops.facts);
-            for (side, load) in operands.into_iter().enumerate() {
-                let InstOp::Load { buf, index, guard, .. } = &task.nest.body[load].op else { continue };
-                let is_inside =
-                    problem.tasks().any(|task| cx.deps.stmts[task.member.stmt].writes.contains(buf));
-                if is_inside {
-                    continue;
-                }
-                let bind =
-                    |e: Expr| facts.simplify(substitute(substitute(e, &task.member.bind), &problem.values));
-                let index: Vec<Expr> = index.iter().map(|&at| bind(at)).collect();
-                let is_repeated = index.iter().any(|at| at.has_sym(problem.over.var));
-                let along = if side == 0 { problem.row } else { columns.axis };
-                let depth_points = ceil_to(depth.extent.as_int().unwrap_or(0), self.depth_of(task));
-                let points = match side {
-                    0 => [problem.rows(), depth_points],
-                    _ => [columns.padded(), depth_points],
-                };
-                let Some(mut staged) = Staged::of(cx, *buf, index, [along, depth]) else { continue };
-                if loads.iter().filter(|other| *other == buf).count() > 1 {
-                    staged = staged.for_load(cx, task.nest, load, number);
-                    number += 1;
-                }
-                // Beyond the end of an axis that begins elsewhere there are elements of something else.
-                let is_padded = |at: usize| {
-                    let axis = [along, depth][at];
-                    !facts.simplify(axis.extent.modulo(points[at])).is_zero() && !staged.begins_at_zero(at)
-                };
-                let Some(vector) = staged.vector(cx, &facts).filter(|_| !is_padded(0) && !is_padded(1))
-                else {
-                    continue;
-                };
-                staged.is_cut = !guard.is_empty();
-                let bytes = vector * cx.loops.bufs[*buf].dtype.size() as i64;
-                let starts = [if side == 0 { self.start } else { Expr::zero() }, Expr::zero()];
-                let operand = Operand { staged, vector, points, starts, is_wide: bytes >= LEAST_COPIED };
-                found[usize::from(is_repeated)].push(operand);
-            }
-        }
-        found
-    }
-
-    /// The memories and their copies.
-    fn copied(&self, operands: &[Operand]) -> Vec<Tree> {
-        let problem = self.problem;
-        let cx = problem.cx;
-        let local = |operand: &Operand| operand.staged.local(cx, Gpu::VECTOR_BYTES, false, operand.points);
-        let copies = |operand: &Operand| {
-            let threads = problem.warps * i64::from(Gpu::LANES);
-            let by = Copying { threads, starts: operand.starts, points: operand.points };
-            operand.staged.copies(cx, &|name| problem.name(name), operand.vector, by)
-        };
-        operands.iter().map(local).chain(operands.iter().map(copies)).collect()
-    }
-
-    /// What each warp does for nests, one after another.
-    fn of_warps(&self, tasks: &[Task<'_>]) -> Vec<Tree> {
+    /// What each team does for nests, one after another.
+    fn of_teams(&self, tasks: &[Task<'_>]) -> Vec<Tree> {
         let body: Vec<Tree> = tasks.iter().flat_map(|task| self.task(task)).collect();
-        let warps = self.problem.warps;
         if body.is_empty() {
             return Vec::new();
         }
-        vec![looped(LoopKind::Level(Level::Warp.into()), self.names[0], warps, body)]
+        let (level, count) = match self.problem.unit {
+            Unit::Warps { count, .. } => (Level::Warp, count),
+            Unit::Warpgroups(count) => (Level::Warpgroup, count),
+        };
+        vec![looped(LoopKind::Level(level.into()), self.names[0], count, body)]
+    }
+
+    /// What each warp of a team does.
+    fn of_warps(&self, body: Vec<Tree>) -> Vec<Tree> {
+        let warps = i64::from(Gpu::WARPGROUP / Gpu::LANES);
+        match self.problem.unit {
+            Unit::Warps { .. } => body,
+            Unit::Warpgroups(_) => {
+                vec![looped(LoopKind::Level(Level::Warp.into()), self.names[12], warps, body)]
+            }
+        }
     }
 
     fn task(&self, task: &Task<'_>) -> Vec<Tree> {
@@ -203,8 +143,10 @@ impl Tiles<'_> {
             Tree::Local(Local { holds, space: LocalSpace::Register, layout: Layout::Dense })
         };
         match task.kind {
-            Kind::Row => vec![self.of_rows(task, Part::Whole)],
-            Kind::Points(columns) => vec![self.of_points(vec![self.at_points(task, columns, Part::Whole)])],
+            Kind::Row => self.of_warps(vec![self.of_rows(task, Part::Whole)]),
+            Kind::Points(columns) => {
+                self.of_warps(vec![self.of_points(vec![self.at_points(task, columns, Part::Whole)])])
+            }
             Kind::Reduction(columns) => {
                 let (r, rows) = (self.names[3], self.row_of_lane());
                 let of_lane = |part| {
@@ -221,16 +163,24 @@ impl Tiles<'_> {
                     self.at_points(task, columns, Part::Update),
                     of_lane(Part::Merge),
                 ];
-                vec![
+                self.of_warps(vec![
                     sums(),
                     self.of_rows(task, Part::Init),
                     self.of_points(own),
                     self.of_rows(task, Part::Final),
-                ]
+                ])
             }
-            Kind::Product { columns, depth, .. } => {
-                let at = |part| self.of_points(vec![self.at_points(task, columns, part)]);
-                vec![sums(), at(Part::Init), self.by_instructions(task, columns, depth), at(Part::Final)]
+            Kind::Product { columns, depth, by, .. } => {
+                let at =
+                    |part| self.of_warps(vec![self.of_points(vec![self.at_points(task, columns, part)])]);
+                let mut all = vec![sums()];
+                all.extend(at(Part::Init));
+                all.push(match self.problem.unit {
+                    Unit::Warps { .. } => self.by_instructions(task, columns, depth),
+                    Unit::Warpgroups(_) => self.by_warpgroup(task, columns, depth, by),
+                });
+                all.extend(at(Part::Final));
+                all
             }
         }
     }
@@ -276,9 +226,10 @@ impl Tiles<'_> {
 
     /// The sums of products.
     fn by_instructions(&self, task: &Task<'_>, columns: Columns, depth: Axis) -> Tree {
-        let [_, _, _, _, e, _, x, u, pair, i, j, k] = self.names;
+        let [_, _, _, _, e, _, x, u, pair, i, j, k, _] = self.names;
         let at_once = self.depth_of(task);
-        let below = if self.problem.tiles == 1 { Expr::zero() } else { Expr::sym(u) * ROWS };
+        let tiles = self.problem.tiles();
+        let below = if tiles == 1 { Expr::zero() } else { Expr::sym(u) * ROWS };
         let row = self.of_warp() + below + Expr::sym(i);
         let (column, width) = match columns.is_paired {
             true => {
@@ -297,12 +248,26 @@ impl Tiles<'_> {
         if columns.is_paired {
             body = looped(LoopKind::Unroll, pair, 2, vec![body]);
         }
-        if self.problem.tiles > 1 {
-            body = looped(LoopKind::Unroll, u, self.problem.tiles, vec![body]);
+        if tiles > 1 {
+            body = looped(LoopKind::Unroll, u, tiles, vec![body]);
         }
         let body = looped(LoopKind::Unroll, e, columns.padded() / width, vec![body]);
         let turns = ceil_to(depth.extent.as_int().unwrap_or(0), at_once) / at_once;
         looped(LoopKind::Unroll, x, turns, vec![body])
+    }
+
+    /// The sums of products of a warpgroup, of which one instruction takes all columns.
+    fn by_warpgroup(&self, task: &Task<'_>, columns: Columns, depth: Axis, by: &Instruction) -> Tree {
+        let [team, _, _, _, _, _, x, _, _, i, j, k, _] = self.names;
+        let [rows, _, at_once] = by.shape();
+        let row = Expr::sym(team) * rows + Expr::sym(i);
+        let along = Expr::sym(x) * at_once + Expr::sym(k);
+        let column = (columns.axis, Expr::sym(j));
+        let leaf = self.leaf(task, Part::Update, row, Some(column), Some((depth, along)));
+        let loops = [(i, rows), (j, columns.count), (k, at_once)];
+        let around = |body, (var, extent)| looped(LoopKind::Mma, var, extent, vec![body]);
+        let body = loops.into_iter().rev().fold(leaf, around);
+        looped(LoopKind::Unroll, x, depth.extent.as_int().unwrap_or(0) / at_once, vec![body])
     }
 
     /// A leaf at a row, a column and a point of the sum.
@@ -337,12 +302,16 @@ impl Tiles<'_> {
 
     /// The first row of a warp in the block.
     fn of_warp(&self) -> Expr {
-        Expr::sym(self.names[0]) * (self.problem.tiles * ROWS)
+        let team = Expr::sym(self.names[0]);
+        match self.problem.unit {
+            Unit::Warps { tiles, .. } => team * (tiles * ROWS),
+            Unit::Warpgroups(_) => team * i64::from(Gpu::WARPGROUP_ROWS) + Expr::sym(self.names[12]) * ROWS,
+        }
     }
 
     /// Rows that a lane has elements of, eight apart.
     fn rows_of_lane(&self) -> i64 {
-        self.problem.tiles * ROWS / 8
+        self.problem.tiles() * ROWS / 8
     }
 
     /// A row that a lane has elements of, in the block.
@@ -354,7 +323,7 @@ impl Tiles<'_> {
     /// Bytes of the buffers that blocks read in each iteration.
     fn read_bytes(&self) -> i64 {
         let cx = self.problem.cx;
-        let [_, repeated] = self.operands();
+        let [_, repeated] = operands(self.problem);
         let bufs: BTreeSet<Buf> = repeated.iter().map(|operand| operand.staged.buf).collect();
         let bytes = |buf: Buf| {
             let data = &cx.loops.bufs[buf];

@@ -32,7 +32,11 @@ const REGISTERS: i64 = 236;
 /// As [`REGISTERS`], where it computes for several instructions below each other.
 const REGISTERS_OF_TILES: i64 = 232;
 
+/// Buffers in rotation of what is copied ahead.
+pub const BUFFERS: u32 = 2;
+
 /// What is to be planned.
+#[derive(Clone)]
 pub struct Problem<'a> {
     /// The context.
     pub cx: &'a Cx<'a>,
@@ -50,13 +54,26 @@ pub struct Problem<'a> {
     pub others: Vec<Axis>,
     /// The group's axes in terms of these.
     pub values: Vec<(Sym, Expr)>,
-    /// Warps of a block.
-    pub warps: i64,
-    /// Instructions below each other of a warp.
-    pub tiles: i64,
+    /// Who takes the rows of a block.
+    pub unit: Unit,
+}
+
+/// Who takes the rows of a block.
+#[derive(Clone, Copy)]
+pub enum Unit {
+    /// Warps.
+    Warps {
+        /// How many.
+        count: i64,
+        /// Instructions below each other of a warp.
+        tiles: i64,
+    },
+    /// So many warpgroups, for which another warp has boxes of operands copied.
+    Warpgroups(i64),
 }
 
 /// A nest, and what warps do for it.
+#[derive(Clone)]
 pub struct Task<'a> {
     /// The nest as a member of the group.
     pub member: &'a Member,
@@ -125,28 +142,48 @@ impl<'a> Problem<'a> {
         if !tasks[1].iter().any(|task| matches!(task.kind, Kind::Product { .. })) {
             return None;
         }
-        let row = row_of(&tasks, &values, &axes)?;
-        pair_columns(cx, &mut tasks);
+        let row = row_of(cx, &tasks, &values, &axes)?;
         let others = axes.into_iter().filter(|axis| axis.var != row.var).collect();
-        let mut problem =
-            Problem { cx, gpu, group, over, parts: tasks, row, others, values, warps: 1, tiles: 1 };
-        if problem.registers() > REGISTERS {
+        let unit = Unit::Warps { count: 1, tiles: 1 };
+        Some(Problem { cx, gpu, group, over, parts: tasks, row, others, values, unit })
+    }
+
+    /// It as one of warps, if their registers last.
+    pub fn by_warps(mut self) -> Option<Problem<'a>> {
+        pair_columns(self.cx, &mut self.parts);
+        if self.registers() > REGISTERS {
             return None;
         }
-        let count = |axis: &Axis| size(&cx.loops.facts, axis.extent);
-        let rows = count(&row);
-        let others: i64 = problem.others.iter().map(count).product();
+        let count = |axis: &Axis| size(&self.cx.loops.facts, axis.extent);
+        let rows = count(&self.row);
+        let others: i64 = self.others.iter().map(count).product();
         let blocks = others * ceil_to(rows, WARPS * TILES * ROWS) / (WARPS * TILES * ROWS);
-        let fits = problem.registers_of_tiles() * TILES <= REGISTERS_OF_TILES;
-        problem.tiles = if fits && blocks >= BLOCKS * i64::from(gpu.units) { TILES } else { 1 };
-        let of_warp = problem.tiles * ROWS;
-        problem.warps = (1..=WARPS).find(|&warps| warps == WARPS || rows <= warps * of_warp).unwrap_or(1);
-        Some(problem)
+        let fits = self.registers_of_tiles() * TILES <= REGISTERS_OF_TILES;
+        let tiles = if fits && blocks >= BLOCKS * i64::from(self.gpu.units) { TILES } else { 1 };
+        let count = (1..=WARPS).find(|&warps| warps == WARPS || rows <= warps * tiles * ROWS).unwrap_or(1);
+        self.unit = Unit::Warps { count, tiles };
+        Some(self)
     }
 
     /// Rows of a block.
     pub fn rows(&self) -> i64 {
-        self.warps * self.tiles * ROWS
+        match self.unit {
+            Unit::Warps { count, tiles } => count * tiles * ROWS,
+            Unit::Warpgroups(count) => count * i64::from(Gpu::WARPGROUP_ROWS),
+        }
+    }
+
+    /// Warps that take rows.
+    pub fn warps(&self) -> i64 {
+        match self.unit {
+            Unit::Warps { count, .. } => count,
+            Unit::Warpgroups(count) => count * i64::from(Gpu::WARPGROUP / Gpu::LANES),
+        }
+    }
+
+    /// Instructions below each other of a warp.
+    pub fn tiles(&self) -> i64 {
+        if let Unit::Warps { tiles, .. } = self.unit { tiles } else { 1 }
     }
 
     /// All nests.
@@ -174,7 +211,7 @@ impl<'a> Problem<'a> {
 
     /// As [`Problem::registers`], where what one nest passes on takes the registers of what it has read, and sums those of what they are
     /// added to.
-    fn registers_of_tiles(&self) -> i64 {
+    pub fn registers_of_tiles(&self) -> i64 {
         let (kept, passed): (Vec<Buf>, Vec<Buf>) =
             passed_on(self.cx, self.group).into_iter().partition(|&buf| self.is_kept(buf));
         let kept: i64 = kept.into_iter().map(|buf| self.registers_of(buf)).sum();
@@ -252,8 +289,8 @@ fn product(cx: &Cx<'_>, gpu: &Gpu, own: &Nest, column: Axis) -> Option<([usize; 
     Some(([lhs, rhs], by))
 }
 
-/// The shared axis that all left operands have, and no right one.
-fn row_of(tasks: &[Vec<Task<'_>>; 3], values: &[(Sym, Expr)], axes: &[Axis]) -> Option<Axis> {
+/// The longest shared axis that all left operands have, and no right one: heads that share keys are such an axis as well as positions.
+fn row_of(cx: &Cx<'_>, tasks: &[Vec<Task<'_>>; 3], values: &[(Sym, Expr)], axes: &[Axis]) -> Option<Axis> {
     let has = |task: &Task<'_>, at: usize, axis: Sym| {
         let mentions = |e: Expr| substitute(substitute(e, &task.member.bind), values).has_sym(axis);
         let InstOp::Load { index, guard, .. } = &task.nest.body[at].op else { return false };
@@ -271,7 +308,8 @@ fn row_of(tasks: &[Vec<Task<'_>>; 3], values: &[(Sym, Expr)], axes: &[Axis]) -> 
         let bound = |bind: &(Sym, Expr)| substitute(bind.1, values).has_sym(axis.var);
         tasks.iter().flatten().all(|task| task.member.bind.iter().any(bound))
     };
-    axes.iter().copied().find(|axis| is_row(axis) && counts(axis))
+    let found = axes.iter().copied().filter(|axis| is_row(axis) && counts(axis));
+    found.rev().max_by_key(|axis| size(&cx.loops.facts, axis.extent))
 }
 
 /// Lets columns be taken in pairs, unless a product sums along them where its left operand is in registers: instructions leave sums where

@@ -4,9 +4,9 @@ use super::gather;
 use super::problem::{Contracted, Problem, ROW_BYTES, Unit};
 use crate::gpu::stage::{Copying, Staged, is_guarded_at_end};
 use litz_analysis::access::substitute;
-use litz_ir::loops::{Axis, Buf, InstOp, Nest};
-use litz_ir::schedule::{Layout, LocalSpace, LoopKind, Means, Tree};
-use litz_ir::target::{Gpu, Level, Team};
+use litz_ir::loops::{Buf, InstOp, Nest};
+use litz_ir::schedule::{Layout, LocalSpace, Tree};
+use litz_ir::target::Gpu;
 use litz_sym::{Expr, Sym};
 
 /// Points of the largest tile along a side, by warps or threads, and by warpgroups.
@@ -101,7 +101,7 @@ impl Operand {
 
     /// Whether its neighbours in memory are along the sum.
     pub fn is_along_sum(&self, problem: &Problem<'_>) -> bool {
-        problem.cx.loops.bufs[self.staged.buf].strides[self.staged.along[1]].is_one()
+        self.staged.is_along(problem.cx, 1)
     }
 
     /// Whether data chooses it, and blocks of so many points along its side and the sum may go past an end: which elements are copied is not known
@@ -131,30 +131,11 @@ impl Operand {
 
     /// Boxes of it, which one thread of a warp has copied: one whose rows go along the sum, or one for each panel of columns.
     pub fn boxed(&self, problem: &Problem<'_>, warp: u32, by: Copying) -> Tree {
-        let [p, c, x, k] = ["p", "c", "x", "k"].map(|name| problem.name(name));
-        let [across, along] = by.points;
-        let columns = if self.is_along_sum(problem) { across } else { ROW_BYTES / problem.operand_bytes() };
-        let first = if columns == across { Expr::zero() } else { Expr::sym(c) * columns };
-        let places = [by.starts[0] + first + Expr::sym(x), by.starts[1] + Expr::sym(k)];
-        let mut tree = self.staged.leaf(problem.cx, places, by.points);
-        if let Tree::Leaf(leaf) = &mut tree {
-            leaf.by = Some(Means::Box);
-        }
-        let team = Team { from: warp, ..Level::Warp.into() };
-        let mut sides = [(LoopKind::For, x, columns), (LoopKind::For, k, along)];
-        if !self.is_along_sum(problem) {
-            sides.reverse();
-        }
-        let mut loops = vec![(LoopKind::Level(team), p, 1)];
-        if columns != across {
-            loops.push((LoopKind::Unroll, c, across / columns));
-        }
-        loops.extend(sides);
-        loops.into_iter().rev().fold(tree, |tree, (kind, var, extent)| Tree::Loop {
-            kind,
-            axis: Axis { var, extent: Expr::int(extent) },
-            body: vec![tree],
-        })
+        let columns = match self.is_along_sum(problem) {
+            true => by.points[1],
+            false => ROW_BYTES / problem.operand_bytes(),
+        };
+        self.staged.boxes(problem.cx, &|name| problem.name(name), (warp, columns), by)
     }
 
     /// The copies: neighbouring threads take what is side by side in memory.

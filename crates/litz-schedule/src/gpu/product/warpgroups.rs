@@ -4,7 +4,6 @@ use super::problem::{Problem, ROW_BYTES, Unit};
 use super::stage::Operand;
 use super::tile::Tile;
 use crate::cost::size;
-use litz_ir::target::Instruction;
 
 /// A product of which warpgroups sum tiles, if they take no more time for it than who sums so far: their operands come ahead, and threads do
 /// nothing for it.
@@ -17,10 +16,7 @@ pub fn if_faster(problem: Problem<'_>) -> Problem<'_> {
 /// A product of warps as one of warpgroups, if there is an instruction for its types, and boxes of both operands can be copied.
 fn by_warpgroups<'a>(problem: &Problem<'a>) -> Option<Problem<'a>> {
     let Unit::Warp(by) = problem.unit else { return None };
-    let is_like = |other: &&Instruction| {
-        other.is_of_warpgroup() && (other.dtype, other.sums) == (by.dtype, by.sums) && !other.rounds
-    };
-    let found = problem.gpu.isa.instructions().iter().find(is_like)?;
+    let found = problem.gpu.of_warpgroup(by.dtype, by.sums)?;
     let is_large = problem.points(0) >= i64::from(found.rows) && problem.points(1) >= i64::from(by.columns);
     let is_deep = size(&problem.cx.loops.facts, problem.depth.extent) * problem.operand_bytes() >= ROW_BYTES;
     let larger = Problem { unit: Unit::Warpgroup(found), ..problem.clone() };

@@ -1,0 +1,64 @@
+//! Lets warpgroups take the rows of a region, whose operands another warp has copied as boxes.
+
+use super::operands::{is_passed_on, operands};
+use super::problem::{BUFFERS, Kind, Problem, Task, Unit};
+use crate::cost::{ceil_div, size};
+use litz_analysis::online;
+use litz_ir::loops::Axis;
+use litz_ir::target::Gpu;
+
+/// Registers that a thread has for elements of tiles, at most: the rest is for what it computes.
+const REGISTERS: i64 = 180;
+
+/// Warpgroups of a block, at most: one multiplies while another computes weights.
+const WARPGROUPS: i64 = 2;
+
+/// A region as one of warpgroups, where blocks are as large as these take, and boxes of all operands can be copied that no nest passes on.
+pub fn by_warpgroups<'a>(problem: &Problem<'a>) -> Option<Problem<'a>> {
+    let rows = size(&problem.cx.loops.facts, problem.row.extent);
+    let units = Unit::Warpgroups(WARPGROUPS.min(ceil_div(rows, Gpu::WARPGROUP_ROWS.into())));
+    let mut larger = Problem { unit: units, ..problem.clone() };
+    let [before, repeated, after] = &mut larger.parts;
+    if before.iter().chain(&*after).any(|task| matches!(task.kind, Kind::Product { .. })) {
+        return None;
+    }
+    let is_wide = |task: &Task<'_>| match task.kind {
+        Kind::Reduction(columns) => columns.count > online::WARP_WIDTH,
+        Kind::Product { columns, .. } => columns.count > online::WARP_COLUMNS,
+        Kind::Row | Kind::Points(_) => false,
+    };
+    if !repeated.iter().any(is_wide) {
+        return None;
+    }
+    for task in repeated {
+        let Kind::Product { columns, depth, by, .. } = &mut task.kind else { continue };
+        let found = problem.gpu.of_warpgroup(by.dtype, by.sums)?;
+        let is_whole = |axis: &Axis, of: i64| axis.extent.as_int().is_some_and(|count| count % of == 0);
+        let fits = is_whole(&columns.axis, 8) && columns.count <= i64::from(found.columns);
+        // What registers hold of a left operand are pairs.
+        if !fits || !is_whole(depth, found.depth.into()) || by.dtype.size() != 2 {
+            return None;
+        }
+        *by = found;
+    }
+    let operands = operands(&larger);
+    let shared = operands[0].iter().map(|operand| operand.bytes(&larger)).sum::<i64>()
+        + i64::from(BUFFERS) * operands[1].iter().map(|operand| operand.bytes(&larger)).sum::<i64>();
+    let copied: usize = operands.iter().map(Vec::len).sum();
+    let are_boxes = operands.iter().flatten().all(|operand| operand.panel(&larger).is_some());
+    let suits = are_boxes
+        && copied == loaded(&larger)
+        && !operands[1].is_empty()
+        && shared <= problem.gpu.shared_bytes
+        && larger.registers_of_tiles() <= REGISTERS;
+    suits.then_some(larger)
+}
+
+/// Operands that products load and no nest passes on.
+fn loaded(problem: &Problem<'_>) -> usize {
+    let loads = problem.parts[1].iter().flat_map(|task| match task.kind {
+        Kind::Product { operands, .. } => operands.map(|load| task.nest.body[load].op.element()).to_vec(),
+        Kind::Row | Kind::Reduction(_) | Kind::Points(_) => Vec::new(),
+    });
+    loads.flatten().filter(|(buf, _)| !is_passed_on(problem, *buf)).count()
+}
