@@ -111,6 +111,11 @@ pub const SETTINGS: &[Setting] = &[
         "small independent kernels that share a launch, at most; 0 stands for 1 on CPUs and 8 on GPUs"
     ),
     number!(
+        heuristics.tile_columns,
+        32..=256,
+        "columns that tiles of products by warpgroups of a GPU are multiples of, where they are wider"
+    ),
+    number!(
         heuristics.memory_growth,
         0..=MANY,
         "bytes by which memory may grow for a byte that a merged kernel does not move"
@@ -207,6 +212,7 @@ mod tests {
             reorder_axes,
             local_fraction,
             launch_together,
+            tile_columns,
             memory_growth,
             memory_pool,
         } = &options.heuristics;
@@ -234,6 +240,7 @@ mod tests {
             ("reorder_axes", reorder_axes.to_owned()),
             ("local_fraction", local_fraction.to_string()),
             ("launch_together", launch_together.to_string()),
+            ("tile_columns", tile_columns.to_string()),
             ("memory_growth", memory_growth.to_string()),
             ("memory_pool", memory_pool.to_owned()),
             ("cheap", cheap.to_string()),

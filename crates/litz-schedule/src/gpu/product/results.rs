@@ -15,8 +15,8 @@ use litz_ir::schedule::{LoopKind, Tree};
 use litz_ir::target::{Gpu, Level};
 use litz_sym::{Expr, Sym};
 
-/// Columns that the warps of a warpgroup store at a time, at most: 128 bytes of each row.
-const COLUMNS: i64 = 64;
+/// Columns that the warps of a warpgroup store at a time: 128 or 64 bytes of each row.
+const COLUMNS: [i64; 2] = [64, 32];
 
 /// Bytes of neighbours below which a warp's part has no more of a row than its threads store without.
 const LEAST_BYTES: i64 = 32;
@@ -130,6 +130,9 @@ pub fn part(problem: &Problem<'_>, tile: Tile) -> [i64; 2] {
     let [rows, columns] = tile.sides(problem.unit);
     match problem.unit {
         Unit::Warp(_) | Unit::Threads => [rows, columns],
-        Unit::Warpgroup(_) => [rows, columns.min(COLUMNS)],
+        Unit::Warpgroup(_) => {
+            let part = COLUMNS.into_iter().find(|part| columns % part == 0);
+            [rows, part.unwrap_or(columns)]
+        }
     }
 }

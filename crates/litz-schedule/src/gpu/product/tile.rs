@@ -36,13 +36,22 @@ const OF_WARPS: [Tile; 12] = [
 ];
 
 /// Tiles by the instructions of warpgroups, of 64 rows and so many times eight columns. Two of them share the columns: with 256 of these a
-/// thread has 128 registers for its sums.
-const OF_WARPGROUPS: [Tile; 9] = [
+/// thread has 128 registers for its sums. There are as many widths as results can be stored by, so that units have whole turns: 2048 rows of 3072 columns are
+/// 192 tiles of 256 columns, which take 132 units two turns, and 256 of 192, which take two shorter ones.
+const OF_WARPGROUPS: [Tile; 17] = [
     tile([2, 1], [1, 32]),
+    tile([2, 1], [1, 28]),
+    tile([2, 1], [1, 24]),
+    tile([2, 1], [1, 20]),
     tile([2, 1], [1, 16]),
+    tile([2, 1], [1, 12]),
     tile([2, 1], [1, 8]),
     tile([1, 1], [1, 32]),
+    tile([1, 1], [1, 28]),
+    tile([1, 1], [1, 24]),
+    tile([1, 1], [1, 20]),
     tile([1, 1], [1, 16]),
+    tile([1, 1], [1, 12]),
     tile([1, 1], [1, 8]),
     tile([1, 1], [1, 4]),
     tile([1, 1], [1, 2]),
@@ -129,6 +138,10 @@ impl Tile {
         // The last team has points to sum, too, and a thread registers for its sums.
         let suits = |tile: &&Tile| {
             let sides = tile.sides(unit);
+            let is_wide = matches!(unit, Unit::Warpgroup(_)) && sides[1] > problem.cx.heuristics.tile_columns;
+            if is_wide && sides[1] % problem.cx.heuristics.tile_columns != 0 {
+                return false;
+            }
             let sums = sides.iter().product::<i64>() / tile.threads(unit);
             (sums * count <= MOST_SUMS || sums == 1)
                 && panels.iter().all(|&side| sides[side] * bytes % ROW_BYTES == 0)
