@@ -167,7 +167,7 @@ impl<'a> Verifier<'a> {
                 if !place.sides.iter().all(|side| facts.assume(side.cond)) {
                     continue;
                 }
-                let is_below = |value: &Expr| !facts.holds(&Rel::le(0, *value));
+                let is_below = |value: &Expr| !facts.proves(&Rel::le(0, *value));
                 if let Some((axis, value)) = place.bind.iter().copied().find(|bind| is_below(&bind.1)) {
                     let name = self.loops.stmts[stmt].name();
                     problems.push((format!("`{name}`: {axis} = {value} may be below 0"), place.site()));
