@@ -55,13 +55,24 @@ pub fn plan(cx: &Cx<'_>, group: &Group, team: &Team) -> KernelPlan {
     // Loops that follow each other are called alike: what is proved of some is known of others like them.
     let names = ["t", "c", "u", "v"].map(name);
     let kept = team.copies.iter().filter(|copy| !copy.is_of_turn);
+    // Ahead of the loop over warps each of these has elements of its own, and all of them a box: one coordinate counts them.
+    let of_warps = shared.iter().rfind(|merged| !merged.axis.extent.is_one());
+    let of_warps = of_warps.filter(|_| team.level == Level::Lane).map(|merged| merged.axis.var);
+    let is_own = |copy: &RowCopy| {
+        let Some(row) = of_warps else { return true };
+        let at = copy.index.iter().map(|&at| substitute(at, &values)).filter(|at| at.has_sym(row));
+        let counts =
+            |at: Expr| at.linear(row).is_some_and(|(step, rest)| step.is_one() && !rest.has_sym(row));
+        matches!(at.collect::<Vec<Expr>>()[..], [at] if counts(at))
+    };
     for copy in kept.clone() {
-        if copy.is_ahead { &mut kept_ahead } else { &mut body }.push(memory_of(cx, copy));
+        if copy.is_ahead && is_own(copy) { &mut kept_ahead } else { &mut body }.push(memory_of(cx, copy));
     }
     for copy in kept.filter(|copy| copy.made_by.is_none() && !comes_with(cx, &group.members[0], copy)) {
         let walk = copy.row.map(|row| Walk::of(cx, team, row, names));
         let leaf = copied(cx, copy, &values, walk.as_ref());
-        if copy.is_ahead { &mut ahead } else { &mut body }.push(match walk {
+        let is_ahead = copy.is_ahead && is_own(copy);
+        if is_ahead { &mut ahead } else { &mut body }.push(match walk {
             Some(walk) => walk.by(team, walk.around(vec![leaf], at_once(team.vector))),
             None => leaf,
         });
