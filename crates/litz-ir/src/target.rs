@@ -203,7 +203,8 @@ pub struct Instruction {
     /// Neighbouring reduced points that are side by side in the right operand: it is laid out as
     /// `[depth / group, column, group]`. The same for all instructions of a type, which depths are multiples of.
     pub group: u32,
-    /// Whether it rounds operands to a narrower type first (f32 to tf32): it is used only where a schedule names it.
+    /// Whether it is less exact than the type of its sums: it rounds operands first (f32 to tf32), or adds up in fewer bits (of floats of 8 bits
+    /// about 14 of the mantissa, on compute capability 9.0: DeepSeek-V3 technical report, 3.3.2). It is used only where a schedule names it.
     pub rounds: bool,
 }
 
@@ -502,7 +503,8 @@ mod tests {
                 let shape = [by.rows, by.columns, by.depth].map(i64::from);
                 assert_eq!(of(level, by.dtype, shape), Some(by.name), "{}", isa.name());
                 assert_eq!(by.depth % by.group, 0, "{}", by.name);
-                assert_eq!(by.rounds, by.dtype == Dtype::F32, "{}", by.name);
+                let is_exact = !matches!(by.dtype, Dtype::F32 | Dtype::F8E4M3 | Dtype::F8E5M2);
+                assert_eq!(by.rounds, !is_exact, "{}", by.name);
             }
             let (has_fp8, has_groups) = (isa != GpuIsa::Sm80, isa == GpuIsa::Sm90);
             let deep = [16, 8, 32];

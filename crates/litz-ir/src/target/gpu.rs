@@ -74,7 +74,7 @@ pub enum GpuIsa {
 const fn mma(name: &'static str, dtype: Dtype, [rows, depth]: [u32; 2]) -> Instruction {
     let size = dtype.size() as u32;
     let group = if size < 4 { 4 / size } else { 1 };
-    let rounds = matches!(dtype, Dtype::F32);
+    let rounds = matches!(dtype, Dtype::F32 | Dtype::F8E4M3 | Dtype::F8E5M2);
     Instruction { name, dtype, sums: sums_of(dtype), rows, columns: 8, depth, group, rounds }
 }
 

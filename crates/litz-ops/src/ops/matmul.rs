@@ -10,7 +10,7 @@ use crate::layout::{broadcast, broadcasts_to};
 use crate::lower::Lower;
 use crate::traits::Role;
 use crate::view::ValueAccess;
-use litz_ir::graph::{TensorType, Type, Value};
+use litz_ir::graph::{Arg, TensorType, Type, Value};
 use litz_ir::loops::Val;
 use litz_ir::{Dtype, ReduceOp};
 use litz_sym::{Expr, Rel};
@@ -20,6 +20,16 @@ pub const OPS: &[OpDef] = &[
     lower(
         "aten.mm.default",
         |cx, args| ranked_type(cx, args, ("self", 2), ("mat2", 2)),
+        |lw, args| matmul(lw, args, "self", "mat2"),
+    ),
+    lower(
+        "aten.mm.dtype",
+        |cx, args| type_of(cx, args, ("self", 2), ("mat2", 2)),
+        |lw, args| matmul(lw, args, "self", "mat2"),
+    ),
+    lower(
+        "aten.bmm.dtype",
+        |cx, args| type_of(cx, args, ("self", 3), ("mat2", 3)),
         |lw, args| matmul(lw, args, "self", "mat2"),
     ),
     lower("aten._int_mm.default", wide_type, |lw, args| matmul(lw, args, "self", "mat2")),
@@ -115,6 +125,25 @@ fn ranked_type(
     matmul_type(cx, args, left, right)
 }
 
+/// The type of a product that says what its sums are stored in: as operands are, or of halves in f32.
+fn type_of(
+    cx: &mut InferCx<'_>,
+    args: &Args<'_>,
+    left: (&str, usize),
+    right: (&str, usize),
+) -> Result<Vec<Type>, OpError> {
+    let mut types = ranked_type(cx, args, left, right)?;
+    let wanted = args.dtype("out_dtype")?;
+    if let ([Type::Tensor(product)], Some(wanted)) = (types.as_mut_slice(), wanted) {
+        let is_wider = matches!(product.dtype, Dtype::F16 | Dtype::BF16) && wanted == Dtype::F32;
+        if wanted != product.dtype && !is_wider {
+            return Err(args.unsupported(&format!("a product of {} as {wanted}", product.dtype)));
+        }
+        product.dtype = wanted;
+    }
+    Ok(types)
+}
+
 /// The type of a product of bytes, which adds up in 32 bits.
 fn wide_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     args.of_types("self", &[Dtype::I8])?;
@@ -125,25 +154,38 @@ fn wide_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError
     Ok(types)
 }
 
-/// `(self * scale_a) @ (mat2 * scale_b) + bias` in f32, of 8-bit floats with one scale for each operand.
+/// `self @ mat2 * scale_a * scale_b + bias` in f32, of 8-bit floats with one scale for each operand, or each row of the left and column of the right one.
 fn scaled(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
-    let is_whole = |name: &str| r.args().tensor(name).is_ok_and(|scale| scale.ty.numel().is_one());
-    if r.args().has("scale_result") || !is_whole("scale_a") || !is_whole("scale_b") {
-        return Err(r.args().unsupported("scales of rows, columns or results"));
+    let sides = [("self", "scale_a", 0), ("mat2", "scale_b", 1)];
+    // One scale, or one of each row or column.
+    let suits = |(operand, scale, side): (&str, &str, usize)| {
+        let (operand, scale) = (r.args().tensor(operand).ok()?, r.args().tensor(scale).ok()?);
+        let mut expected = [Expr::one(); 2];
+        expected[side] = *operand.ty.sizes.get(side)?;
+        Some(scale.ty.numel().is_one() || scale.ty.sizes[..] == expected)
+    };
+    if r.args().has("scale_result") || !sides.into_iter().all(|side| suits(side) == Some(true)) {
+        return Err(r.args().unsupported("scales of blocks or results"));
     }
     let float8 = [Dtype::F8E4M3, Dtype::F8E5M2];
     r.args().of_types("self", &float8)?;
     r.args().of_types("mat2", &float8)?;
     let dtype = r.args().dtype("out_dtype")?.unwrap_or(r.args().tensor("self")?.ty.dtype);
     let bias = r.args().opt_tensor("bias")?.map(|bias| bias.value);
-    let operand = |r: &mut Rewriter<'_>, name: &str, scale: &str| {
-        let (x, scale) = (r.args().tensor(name)?.value, r.args().tensor(scale)?.value);
-        let x = r.convert(x, Dtype::F32)?;
-        let scale = r.reshape(scale, [])?;
-        r.mul(x, scale)
-    };
-    let (a, b) = (operand(r, "self", "scale_a")?, operand(r, "mat2", "scale_b")?);
-    let mut product = r.apply("aten.mm.default", &[a, b])?;
+    let mut operands = Vec::new();
+    for (operand, ..) in sides {
+        let x = r.args().tensor(operand)?.value;
+        // Halves have all numbers of eight bits, and instructions that sum their products in f32.
+        operands.push(r.convert(x, Dtype::F16)?);
+    }
+    let operands = operands.into_iter().map(Arg::Value);
+    let mut product = r.call("aten.mm.dtype", operands.chain([Arg::Dtype(Dtype::F32)]))?;
+    for (_, scale, _) in sides {
+        let scale = r.args().tensor(scale)?;
+        let (value, is_one) = (scale.value, scale.ty.numel().is_one());
+        let scale = if is_one { r.reshape(value, [])? } else { value };
+        product = r.mul(product, scale)?;
+    }
     if let Some(bias) = bias {
         let bias = r.convert(bias, Dtype::F32)?;
         product = r.apply("aten.add.Tensor", &[product, bias])?;
