@@ -116,6 +116,11 @@ pub const SETTINGS: &[Setting] = &[
         "columns that tiles of products by warpgroups of a GPU are multiples of, where they are wider"
     ),
     number!(
+        heuristics.blocks_at_once,
+        1..=2,
+        "blocks of warpgroups that a unit of a GPU runs at once, for products: tiles of two are smaller"
+    ),
+    number!(
         heuristics.memory_growth,
         0..=MANY,
         "bytes by which memory may grow for a byte that a merged kernel does not move"
@@ -213,6 +218,7 @@ mod tests {
             local_fraction,
             launch_together,
             tile_columns,
+            blocks_at_once,
             memory_growth,
             memory_pool,
         } = &options.heuristics;
@@ -241,6 +247,7 @@ mod tests {
             ("local_fraction", local_fraction.to_string()),
             ("launch_together", launch_together.to_string()),
             ("tile_columns", tile_columns.to_string()),
+            ("blocks_at_once", blocks_at_once.to_string()),
             ("memory_growth", memory_growth.to_string()),
             ("memory_pool", memory_pool.to_owned()),
             ("cheap", cheap.to_string()),

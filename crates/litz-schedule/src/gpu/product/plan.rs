@@ -76,7 +76,8 @@ pub fn plan(problem: &Problem<'_>) -> Planned {
     body.extend(points.finished(last));
     let sums = tile.each.iter().product::<i64>() * problem.products.len() as i64;
     let is_full = problem.unit == Unit::Threads && sums == SUMS && problem.operand_bytes() <= 4;
-    let registers = is_full.then_some(REGISTERS);
+    let all = tile.threads(problem.unit) + i64::from(Gpu::LANES);
+    let registers = is_full.then_some(REGISTERS).or(problem.share_of_block(problem.unit, all).0);
     let kernel = KernelPlan { persistent, registers, ..KernelPlan::new(grid, 1, body) };
     Planned { is_whole: true, ..Planned::from(kernel) }
 }
@@ -99,9 +100,10 @@ fn blocks(problem: &Problem<'_>, tile: Tile) -> Blocks {
         |side: usize| problem.sides[side].extent.as_int().is_some_and(|extent| extent <= sides[side]);
     let name = |side: usize, what: &str| problem.name(&format!("{}_{what}", problem.sides[side].var));
     let counts = [0, 1].map(|side| problem.sides[side].extent.ceildiv(sides[side]));
-    let is_persistent = matches!(problem.unit, Unit::Warpgroup(_))
-        && tile.count(problem, problem.unit) > i64::from(problem.gpu.units);
-    let persistent = is_persistent.then_some(problem.gpu.units);
+    let at_once = problem.gpu.units * problem.blocks_at_once(problem.unit) as u32;
+    let is_persistent =
+        matches!(problem.unit, Unit::Warpgroup(_)) && tile.count(problem, problem.unit) > i64::from(at_once);
+    let persistent = is_persistent.then_some(at_once);
     let group = [8, 4, 2].into_iter().find(|&group| problem.cx.loops.facts.divides(group, counts[0]));
     if let Some(group) = group.filter(|_| is_persistent && !is_one(0) && !is_one(1)) {
         let [groups, inside, columns] = [name(0, "group"), name(0, "block"), name(1, "block")];
@@ -246,7 +248,9 @@ impl Points<'_> {
         match problem.unit {
             Unit::Warpgroup(_) => {
                 let results: i64 = Passing::of(problem, self.tile).iter().map(Passing::bytes).sum();
-                ((problem.gpu.shared_bytes - results) / bytes).clamp(2, MOST_BUFFERS) as u32
+                let threads = self.tile.threads(problem.unit) + i64::from(Gpu::LANES);
+                let shared = problem.share_of_block(problem.unit, threads).1;
+                ((shared - results) / bytes).clamp(2, MOST_BUFFERS) as u32
             }
             Unit::Warp(_) => {
                 let most = size(&problem.cx.loops.facts, steps).clamp(BUFFERS.into(), MOST_BUFFERS);

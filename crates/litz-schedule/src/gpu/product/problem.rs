@@ -114,6 +114,26 @@ pub struct Problem<'a> {
     pub gathered: Option<&'a Nest>,
 }
 
+impl Problem<'_> {
+    /// Blocks that a unit runs at once.
+    pub fn blocks_at_once(&self, unit: Unit) -> i64 {
+        match unit {
+            Unit::Warpgroup(_) => self.cx.heuristics.blocks_at_once.into(),
+            Unit::Warp(_) | Unit::Threads => 1,
+        }
+    }
+
+    /// Registers of a thread and bytes of shared memory that each of several blocks of so many threads has, which a unit runs at once.
+    pub fn share_of_block(&self, unit: Unit, threads: i64) -> (Option<u32>, i64) {
+        const STEP: i64 = 8;
+        let blocks = self.blocks_at_once(unit);
+        let registers = i64::from(self.gpu.unit.registers) / (blocks * threads) / STEP * STEP;
+        let registers = u32::try_from(registers).ok().filter(|_| blocks > 1);
+        let shared = self.gpu.unit.shared_bytes / blocks - Gpu::RESERVED_BYTES;
+        (registers, shared.min(self.gpu.shared_bytes))
+    }
+}
+
 /// Which load of a nest is which operand, if it is a contraction that tiles suit: with columns that are neighbours in the result, if these
 /// are enough.
 pub fn columns_of(cx: &Cx<'_>, nest: &Nest) -> Option<Columns> {

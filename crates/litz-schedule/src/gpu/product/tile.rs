@@ -114,7 +114,10 @@ impl Tile {
                 .map(|side| [rows, columns][side].min(problem.points(side)) * problem.apart[side])
                 .iter()
                 .sum();
-            let turns = ceil_div(tile.count(problem, unit), i64::from(problem.gpu.units));
+            // Blocks that a unit runs at once share it.
+            let at_once = problem.blocks_at_once(unit);
+            let units = i64::from(problem.gpu.units);
+            let turns = ceil_div(tile.count(problem, unit), units * at_once) * at_once;
             // Of 64 points of the sum: smaller numbers would be rounded to 0.
             let products = rows * columns * count * 64;
             let (sums, loads) = (products / each_clock, loaded * 64 * bytes / Gpu::LOADED_IN_CLOCK);
@@ -143,7 +146,7 @@ impl Tile {
                 return false;
             }
             let sums = sides.iter().product::<i64>() / tile.threads(unit);
-            (sums * count <= MOST_SUMS || sums == 1)
+            (sums * count <= MOST_SUMS / problem.blocks_at_once(unit) || sums == 1)
                 && panels.iter().all(|&side| sides[side] * bytes % ROW_BYTES == 0)
                 && [0, 1].iter().all(|&side| {
                     let before = sides[side] / tile.teams[side] * (tile.teams[side] - 1);
