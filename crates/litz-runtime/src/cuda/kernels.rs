@@ -118,7 +118,7 @@ impl Function {
     /// Whether so many blocks may start while those of a kernel in front of them still run, which is of the same call, and are to. They take the first
     /// places that become free, and would share a few units where they do not fill all of them, while the other units have nothing to do: that is no
     /// loss for a few blocks, which take about as long as a launch, nor where units have room for all blocks of both.
-    pub(super) fn starts_early(&self, blocks: u32, front: &Function, blocks_in_front: u32) -> bool {
+    fn starts_early(&self, blocks: u32, front: &Function, blocks_in_front: u32) -> bool {
         let [own, other] = [self.wave, front.wave].map(u64::from);
         let have_room = u64::from(blocks) * other + u64::from(blocks_in_front) * own <= own * other;
         self.waits && (self.has_few_or_fills_units(blocks) || have_room)
@@ -131,6 +131,22 @@ impl Function {
 
     fn has_few_or_fills_units(&self, blocks: u32) -> bool {
         blocks <= FEW_BLOCKS || blocks >= self.wave
+    }
+}
+
+/// Says of the launches of a call, one after another, which start early.
+#[derive(Default)]
+pub(super) struct InFront {
+    last: Option<(Function, u32)>,
+}
+
+impl InFront {
+    /// Whether the next launch, of so many blocks, starts before the one in front of it has ended. The first one does not: what is in front of it is
+    /// another's, and may make what kernels of this call load early. Those start when the first one's blocks are there, which has to be behind the end
+    /// of all that.
+    pub(super) fn next(&mut self, function: Function, blocks: u32) -> bool {
+        let in_front = self.last.replace((function, blocks));
+        in_front.is_some_and(|(front, its_blocks)| function.starts_early(blocks, &front, its_blocks))
     }
 }
 
@@ -224,5 +240,54 @@ impl Drop for Kernels {
             // SAFETY: streams that launch its kernels keep this, and have ended. What is returned nobody can act on.
             let _ = unsafe { sys::cuModuleUnload(module) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FEW_BLOCKS, Function, InFront};
+
+    const WAVE: u32 = 264;
+
+    fn function(waits: bool, loads_early: bool) -> Function {
+        Function { waits, loads_early, wave: WAVE, ..Function::NONE }
+    }
+
+    #[test]
+    fn the_first_launch_of_a_call_starts_late() {
+        for (waits, loads_early) in [(false, false), (true, false), (true, true)] {
+            for blocks in [1, FEW_BLOCKS, FEW_BLOCKS + 1, WAVE, 4 * WAVE] {
+                assert!(!InFront::default().next(function(waits, loads_early), blocks));
+            }
+        }
+    }
+
+    #[test]
+    fn what_loads_weights_early_starts_early_behind_its_own_call_alone() {
+        let (plain, loading) = (function(true, false), function(true, true));
+        let mut in_front = InFront::default();
+        assert!(!in_front.next(plain, 1));
+        assert!(in_front.next(loading, WAVE));
+        assert!(in_front.next(plain, 1));
+        // Another call, which begins anew.
+        assert!(!InFront::default().next(loading, WAVE));
+        assert!(!loading.starts_early_behind_any(WAVE));
+        assert!(plain.starts_early_behind_any(WAVE));
+    }
+
+    #[test]
+    fn what_does_not_wait_itself_starts_late() {
+        let mut in_front = InFront::default();
+        in_front.next(function(true, false), 1);
+        assert!(!in_front.next(function(false, false), 1));
+        assert!(!function(false, false).starts_early_behind_any(1));
+    }
+
+    #[test]
+    fn blocks_that_would_share_a_few_units_start_late() {
+        let mut in_front = InFront::default();
+        in_front.next(function(true, false), WAVE);
+        assert!(!in_front.next(function(true, false), FEW_BLOCKS + 1));
+        assert!(in_front.next(function(true, false), WAVE - FEW_BLOCKS - 1));
     }
 }

@@ -9,7 +9,7 @@ use cudarc::driver::sys::{
 };
 
 use super::driver::{CudaError, Gpu, check};
-use super::kernels::Function;
+use super::kernels::InFront;
 use super::launch::Prepared;
 use crate::device::Recording;
 
@@ -56,7 +56,7 @@ impl Graph {
             launches: Vec::with_capacity(launches.len()),
         };
         let mut pointers = Vec::new();
-        let mut last: Option<(CUgraphNode, Function, u32)> = None;
+        let (mut in_front, mut last) = (InFront::default(), None);
         // SAFETY: all handles live longer than the calls; parameters are copied.
         unsafe {
             check("cuGraphCreate", sys::cuGraphCreate(&raw mut graph.graph, 0))?;
@@ -68,9 +68,8 @@ impl Graph {
                     let result =
                         sys::cuGraphAddKernelNode_v2(new, graph.graph, ptr::null(), 0, &raw const parameters);
                     check("cuGraphAddKernelNode", result)?;
-                    let (function, blocks) = (launch.function, launch.blocks);
-                    if let Some((before, front, its_blocks)) = last.replace((node, function, blocks)) {
-                        let is_early = function.starts_early(blocks, &front, its_blocks);
+                    let is_early = in_front.next(launch.function, launch.blocks);
+                    if let Some(before) = last.replace(node) {
                         graph.order(before, node, is_early)?;
                     }
                 }
@@ -136,15 +135,9 @@ impl Graph {
     ) -> Result<(), CudaError> {
         let launches = self.launches.iter_mut().map(|(launch, _)| launch);
         let mut launches = launches.filter(|launch| launch.blocks > 0);
-        let mut last: Option<(Function, u32)> = None;
+        let mut in_front = InFront::default();
         launches.try_for_each(|launch| {
-            let (function, blocks) = (launch.function, launch.blocks);
-            let is_early = match last.replace((function, blocks)) {
-                Some((front, its_blocks)) => function.starts_early(blocks, &front, its_blocks),
-                // What is in front of the first one is another's, and may make what kernels of this call load early. Those start when the first one's
-                // blocks are there, which has to be behind the end of all that.
-                None => false,
-            };
+            let is_early = in_front.next(launch.function, launch.blocks);
             enqueue(launch, is_early)
         })
     }
