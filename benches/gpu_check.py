@@ -16,6 +16,7 @@ a time limit; what it has found by then counts. Sections:
   models     whole models against eager mode and Inductor, with and without graphs
   memory     peaks against eager mode, growth, several processes and threads
   gpus       two GPUs in one process, where there are two
+  capture    compiled calls captured one behind another, of which the first makes what the second loads early
 
 What is found goes to OUT/gpu_check.json, and as a table to OUT/table.txt. Sections that are complete there do not run again, and operators that have a
 file in the folder of work neither, which is one for temporary files unless --work names another. Exit status 1 where a section has found something wrong.
@@ -39,8 +40,8 @@ BENCHES, TESTS = ROOT / "benches", ROOT / "crates/litz-py/python/tests"
 
 # Sections in order, and the seconds that each may take.
 LIMITS = {
-    "files": 240, "cases": 400, "kernels": 300, "launch": 60, "start": 180, "models": 300, "repeat": 300, "memory": 240, "gpus": 120, "random": 300,
-    "opinfo": 560, "sanitizer": 300,
+    "files": 240, "cases": 400, "kernels": 300, "launch": 60, "start": 180, "models": 300, "repeat": 300, "memory": 240, "gpus": 120, "capture": 120,
+    "random": 300, "opinfo": 560, "sanitizer": 300,
 }
 DTYPES = ("float32", "bfloat16", "float16", "int64", "bool")
 RANDOM_PROGRAMS = 2000
@@ -290,20 +291,29 @@ def timed(name):
 
 
 def gpus(rows, options):
-    found = list(lines_of(python(BENCHES / "two_gpus.py")))
+    lines_of_checks(rows, BENCHES / "two_gpus.py")
+
+
+def capture(rows, options):
+    lines_of_checks(rows, BENCHES / "captured_calls.py")
+
+
+def lines_of_checks(rows, script: pathlib.Path):
+    """Runs a script that prints a line for each of its checks. Exit status 2: there is nothing here that it could check."""
+    found = list(lines_of(python(script)))
     code = found.pop()
     if code == 2:
-        rows.add("two GPUs", None, why=found[-1] if found else "")
+        rows.add(script.stem, None, why=found[-1] if found else "")
         return
     for text in found:
         if match := re.match(r"(\w+) +(right|WRONG)(.*)", text):
             rows.add(match[1], match[2] == "right", **({"why": match[3].strip()[:800]} if match[3] else {}))
     if code not in (0, 1):
-        rows.add("two GPUs", False, code=code, why=" | ".join(found[-8:])[:1500])
+        rows.add(script.stem, False, code=code, why=" | ".join(found[-8:])[:1500])
 
 
 SECTIONS = {
-    "files": files, "cases": cases, "opinfo": opinfo, "random": random, "sanitizer": sanitizer, "gpus": gpus,
+    "files": files, "cases": cases, "opinfo": opinfo, "random": random, "sanitizer": sanitizer, "gpus": gpus, "capture": capture,
     **{name: timed(name) for name in ("kernels", "launch", "start", "models", "repeat", "memory")},
 }
 
