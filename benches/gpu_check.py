@@ -19,10 +19,12 @@ a time limit; what it has found by then counts. Sections:
   capture    compiled calls captured one behind another, of which the first makes what the second loads early
 
 What is found goes to OUT/gpu_check.json, and as a table to OUT/table.txt. Sections that are complete there do not run again, and operators that have a
-file in the folder of work neither, which is one for temporary files unless --work names another. Exit status 1 where a section has found something wrong.
+file in the folder of work neither, nor do file tests that a tool of compute-sanitizer has been through. That folder is one for temporary files unless
+--work names another. Exit status 1 where a section has found something wrong.
 """
 
 import argparse
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -155,11 +157,16 @@ class Group:
         return [test for test in self.tests if test not in self.passed and test not in self.failed]
 
 
+def tests_of(path: str) -> list[str]:
+    """The names of a binary's tests."""
+    listed = subprocess.run([path, "--list"], cwd=ROOT, capture_output=True, text=True).stdout
+    return [text.removesuffix(": test") for text in listed.splitlines() if text.endswith(": test")]
+
+
 def run_tests(rows: Rows, options, name: str, path: str, start: str = ""):
     """Runs those of a binary of Rust's tests that start so, in as many processes as `options` say. Where one hangs or dies, what it has left runs again,
     each test alone: a kernel that never ends is a failed test, and takes no other with it."""
-    listed = subprocess.run([path, "--list"], cwd=ROOT, capture_output=True, text=True).stdout
-    every = [text.removesuffix(": test") for text in listed.splitlines() if text.endswith(": test")]
+    every = tests_of(path)
     tests = [test for test in every if test.startswith(start) and "acts removed" not in test]
     folder, count = options.work / "tests", options.processes
     folder.mkdir(parents=True, exist_ok=True)
@@ -257,26 +264,63 @@ def random(rows, options):
     rows.add("programs", totals["failed"] == 0, seed=seed, passed=totals["right"], excluded=totals["excluded"], failed=totals["failed"])
 
 
-def sanitizer(rows, options):
+# Tools of compute-sanitizer, and the seconds that one of them may take for a file: loading CUDA and the kernels takes about five.
+TOOLS, FILE_LIMIT = ("memcheck", "racecheck", "synccheck"), 90
+
+
+def sanitizer(rows, options) -> bool:
+    """Runs each file test of GPUs under each tool, in a process of its own, so that what is found has the names of a file, a kernel and a tool.
+    What has ended once, its log is in the folder of work, and it does not run again."""
     tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
     if not pathlib.Path(tool).exists():
         rows.add("compute-sanitizer", None, why="this machine does not have it")
-        return
-    for kind in ("memcheck", "racecheck", "synccheck"):
-        share = int(options.seconds / 3.2)
-        command = ["timeout", str(share), tool, "--tool", kind, "--print-limit", "20"]
-        command += [binary("filetests"), "run/gpu/", "--skip", "acts removed", "--test-threads", "1"]
-        passed, failed, errors, said = 0, 0, 0, []
-        for text in lines_of(command):
-            if isinstance(text, int):
-                code = text
-            elif match := re.match(r"test .* (ok|FAILED)$", text):
-                passed, failed = passed + (match[1] == "ok"), failed + (match[1] == "FAILED")
-            elif match := re.search(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)", text):
-                errors += int(match[1])
-            elif text.startswith("=====") and re.search(r"Invalid|Race|Barrier|hazard|Error|at 0x|by thread", text) and len(said) < 20:
-                said.append(text.strip("= "))
-        rows.add(kind, errors == 0 and not said and not failed, tests=passed, failed=failed, errors=errors, complete=code != 124, said=" | ".join(said)[:1500])
+        return True
+    path, end = binary("filetests"), time.monotonic() + 0.95 * options.seconds
+    tests = [test for test in tests_of(path) if test.startswith("run/gpu/") and "acts removed" not in test]
+
+    def run(job: tuple[str, str]) -> tuple[str, str, str | None]:
+        kind, test = job
+        log, left = options.work / "sanitizer" / kind / f"{test.replace('/', '-')}.log", int(end - time.monotonic())
+        if not log.exists():
+            if left <= 0:
+                return kind, test, None
+            limit = min(left, FILE_LIMIT)
+            command = ["timeout", str(limit), tool, "--tool", kind, "--print-limit", "20", path, test, "--exact", "--test-threads", "1"]
+            said = list(lines_of(command))
+            code = said.pop()
+            if code == 124 and limit < FILE_LIMIT:
+                return kind, test, None
+            log.parent.mkdir(parents=True, exist_ok=True)
+            unfinished = log.with_suffix(".tmp")
+            unfinished.write_text("\n".join([*said, f"status {code}"]))
+            unfinished.replace(log)
+        return kind, test, log.read_text()
+
+    jobs, passed, left = [(kind, test) for kind in TOOLS for test in tests], dict.fromkeys(TOOLS, 0), dict.fromkeys(TOOLS, 0)
+    with concurrent.futures.ThreadPoolExecutor(options.processes) as pool:
+        for kind, test, said in pool.map(run, jobs):
+            if said is None:
+                left[kind] += 1
+            elif why := sanitized(said):
+                rows.add(f"{kind}: {test}", False, **why)
+            else:
+                passed[kind] += 1
+    for kind in TOOLS:
+        rows.add(kind, None, passed=passed[kind], failed=len(tests) - passed[kind] - left[kind], left=left[kind])
+    return not any(left.values())
+
+
+def sanitized(said: str) -> dict:
+    """What a tool has found in a file, by its log: kernels, and its own words. Empty where that is nothing."""
+    tool = [text.strip("= ") for text in said.splitlines() if text.startswith("=====")]
+    summary = [text for text in tool if "SUMMARY" in text]
+    is_right = [re.search(r"SUMMARY: 0 (?:errors|hazards)", text) is not None for text in summary]
+    if all(is_right) and is_right and re.search(r"^test result: ok\. 1 passed", said, re.M):
+        return {}
+    found = [text for text in tool if re.search(r"Invalid|Race|Barrier|hazard|Error|rror:|\+0x", text) and text not in summary]
+    kernels = sorted(set(re.findall(r"\b(\w+)(?:\([^)]*\))?\+0x", "\n".join(tool))))
+    rest = [text for text in said.splitlines() if not text.startswith("=====") and text.strip()]
+    return {"kernels": " ".join(kernels), "said": " | ".join(found[:12] + summary)[:1500], "test": " | ".join(rest[-4:])[:400]}
 
 
 def timed(name):
