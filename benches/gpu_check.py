@@ -11,6 +11,9 @@ a time limit; what it has found by then counts. Sections:
   repeat     100 calls of functions and models give equal bits
   sanitizer  file tests under compute-sanitizer: memcheck, racecheck, synccheck
   kernels    memory-bound kernels and products against eager mode, Inductor and a copy of the same bytes
+  attention  attention against eager mode and Inductor
+  captured   whole models in bfloat16, each call one graph that PyTorch captures, against eager mode's and Inductor's
+  token      one token of a decoder of 1.2 billion weights, captured, with each kernel's launch, time and bytes beside the rate of a copy
   launch     the time that a small kernel takes, and a call
   start      from a file to the first output: cold, with the cache, of a saved program
   models     whole models against eager mode and Inductor, with and without graphs
@@ -18,9 +21,11 @@ a time limit; what it has found by then counts. Sections:
   gpus       two GPUs in one process, where there are two
   capture    compiled calls captured one behind another, of which the first makes what the second loads early
 
-What is found goes to OUT/gpu_check.json, and as a table to OUT/table.txt. Sections that are complete there do not run again, and operators that have a
-file in the folder of work neither, nor do file tests that a tool of compute-sanitizer has been through. That folder is one for temporary files unless
---work names another. Exit status 1 where a section has found something wrong.
+`--only measured` stands for the sections that have the figures of docs/gpu.md: kernels, attention, launch, captured, token, start.
+
+What is found goes to OUT/gpu_check.json, and as a table to OUT/table.txt. Sections that are complete there do not run again, and of kernels, attention,
+captured, start and models no row that is there. Nor do operators, and file tests that a tool of compute-sanitizer has been through, that have a file
+in the folder of work, which is one for temporary files unless --work names another. Exit status 1 where a section has found something wrong.
 """
 
 import argparse
@@ -42,9 +47,11 @@ BENCHES, TESTS = ROOT / "benches", ROOT / "crates/litz-py/python/tests"
 
 # Sections in order, and the seconds that each may take.
 LIMITS = {
-    "files": 240, "cases": 400, "kernels": 300, "launch": 60, "start": 180, "models": 300, "repeat": 300, "memory": 240, "gpus": 120, "capture": 120,
-    "random": 300, "opinfo": 560, "sanitizer": 300,
+    "files": 240, "cases": 400, "kernels": 300, "attention": 120, "launch": 60, "captured": 300, "token": 240, "start": 180, "models": 300,
+    "repeat": 300, "memory": 240, "gpus": 120, "capture": 120, "random": 300, "opinfo": 560, "sanitizer": 300,
 }
+# Those that have the figures of docs/gpu.md.
+MEASURED = ("kernels", "attention", "launch", "captured", "token", "start")
 DTYPES = ("float32", "bfloat16", "float16", "int64", "bool")
 RANDOM_PROGRAMS = 2000
 
@@ -53,8 +60,19 @@ class Rows:
     """What a section has found so far, in a file."""
 
     def __init__(self, path: pathlib.Path):
+        earlier = json.loads(path.read_text()) if path.exists() else {"rows": []}
         self.path, self.rows = path, []
+        # What an earlier run that did not get to its end has found right.
+        self.earlier = {row["name"]: row for row in earlier["rows"] if row["right"] is not False}
         self.save(False)
+
+    def kept(self, name: str) -> bool:
+        """Whether an earlier run has found this row, which is one of this run then."""
+        if name not in self.earlier:
+            return False
+        self.rows.append(self.earlier[name])
+        self.save(False)
+        return True
 
     def add(self, name: str, is_right: bool | None, **found):
         """Adds a row. `is_right` is none where there is nothing to be right about."""
@@ -358,7 +376,7 @@ def lines_of_checks(rows, script: pathlib.Path):
 
 SECTIONS = {
     "files": files, "cases": cases, "opinfo": opinfo, "random": random, "sanitizer": sanitizer, "gpus": gpus, "capture": capture,
-    **{name: timed(name) for name in ("kernels", "launch", "start", "models", "repeat", "memory")},
+    **{name: timed(name) for name in (*MEASURED, "models", "repeat", "memory")},
 }
 
 
@@ -431,7 +449,8 @@ def main() -> int:
         if name not in LIMITS or not seconds.isdigit():
             parser.error(f"--limit: expected one of {', '.join(LIMITS)} and seconds, found {given}")
         options.limits[name] = int(seconds)
-    chosen = options.only.split(",") if options.only else list(LIMITS)
+    asked = options.only.split(",") if options.only else list(LIMITS)
+    chosen = [name for group in asked for name in (MEASURED if group == "measured" else (group,))]
     for name in chosen:
         if name not in SECTIONS:
             parser.error(f"--only: expected some of {', '.join(LIMITS)}, found {name}")

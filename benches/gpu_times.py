@@ -4,7 +4,7 @@ Kernels are timed cold: calls go through sets of inputs that together are larger
 many calls, so that no time of the host is in it. All times are medians.
 """
 
-import contextlib
+import json
 import os
 import pathlib
 import statistics
@@ -16,7 +16,9 @@ import warnings
 
 warnings.filterwarnings("ignore")
 
+import gpu_models
 import torch
+from gpu_models import model_table
 from torch import nn
 from torch.nn import functional as F
 
@@ -69,10 +71,10 @@ def turn(function, sets):
         return each, len(calls), "calls"
 
 
-def medians(turns: dict) -> dict[str, float]:
+def medians(turns: dict, rounds: int = ROUNDS) -> dict[str, float]:
     """Microseconds of a call of each, turn by turn."""
     times = {name: [] for name in turns}
-    for round in range(ROUNDS + 2):
+    for round in range(rounds + 2):
         for name, (run, count, _) in turns.items():
             first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             first.record()
@@ -154,15 +156,39 @@ def kernels(rows, options):
     torch.backends.cuda.matmul.allow_tf32 = False
     for dtype in (torch.bfloat16, torch.float32):
         short = {torch.bfloat16: "bf16", torch.float32: "f32"}[dtype]
-        for name, (function, make, flops) in kernel_table(dtype).items():
-            try:
-                with torch.no_grad():
-                    time_kernel(rows, f"{name} {short}", function, make, flops)
-            except torch.cuda.OutOfMemoryError:
-                rows.add(f"{name} {short}", None, why="not enough memory")
-            except RuntimeError as error:
-                rows.add(f"{name} {short}", False, why=f"{type(error).__name__}: {error}"[:300])
-            torch.cuda.empty_cache()
+        time_kernels(rows, {f"{name} {short}": kernel for name, kernel in kernel_table(dtype).items()})
+
+
+def time_kernels(rows, table):
+    for name, (function, make, flops) in table.items():
+        if rows.kept(name):
+            continue
+        try:
+            with torch.no_grad():
+                time_kernel(rows, name, function, make, flops)
+        except torch.cuda.OutOfMemoryError:
+            rows.add(name, None, why="not enough memory")
+        except RuntimeError as error:
+            rows.add(name, False, why=f"{type(error).__name__}: {error}"[:300])
+        torch.cuda.empty_cache()
+
+
+def attention(rows, options):
+    n = lambda *shape: normal(*shape, dtype=torch.bfloat16)
+    attend = F.scaled_dot_product_attention
+    causal = lambda q, k, v: attend(q, k, v, is_causal=True)
+
+    def packed(qkv):
+        return attend(*qkv.view(16, 197, 3, 12, 64).permute(2, 0, 3, 1, 4))
+
+    table = {"16 x 12 x 197 x 64 of a packed product": (packed, lambda: (n(16, 197, 3 * 768),), 4 * 16 * 12 * 197**2 * 64)}
+    for batch, heads, length, head, function in (
+        (16, 12, 128, 64, attend), (4, 12, 512, 64, causal), (4, 32, 2048, 128, attend), (4, 32, 2048, 128, causal),
+    ):
+        shape, share = (batch, heads, length, head), 0.5 if function is causal else 1
+        name = " x ".join(map(str, shape)) + (" causal" if function is causal else "")
+        table[name] = (function, lambda shape=shape: tuple(n(*shape) for _ in range(3)), share * 4 * batch * heads * length**2 * head)
+    time_kernels(rows, table)
 
 
 def host_time(run, calls) -> float:
@@ -227,67 +253,16 @@ def launch(rows, options):
         rows.add("the host's part of a call, us", None, **found)
 
 
-class Block(nn.Module):
-    """A layer of a transformer, in PyTorch's operators alone."""
-
-    def __init__(self, width, heads, is_causal):
-        super().__init__()
-        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-        self.heads, self.is_causal = heads, is_causal
-
-    def forward(self, x):
-        batch, length, width = x.shape
-        split = lambda y: y.view(batch, length, self.heads, width // self.heads).transpose(1, 2)
-        q, k, v = map(split, self.qkv(self.norms[0](x)).chunk(3, -1))
-        attention = F.scaled_dot_product_attention(q, k, v, is_causal=self.is_causal)
-        x = x + self.out(attention.transpose(1, 2).reshape(batch, length, width))
-        return x + self.down(F.gelu(self.up(self.norms[1](x))))
-
-
-class Transformer(nn.Module):
-    """BERT-base and GPT-2 but for their heads."""
-
-    def __init__(self, words, width=768, layers=12, heads=12, is_causal=False):
-        super().__init__()
-        self.words, self.places = nn.Embedding(words, width), nn.Embedding(1024, width)
-        self.layers = nn.Sequential(*(Block(width, heads, is_causal) for _ in range(layers)))
-        self.norm = nn.LayerNorm(width)
-
-    def forward(self, ids):
-        places = torch.arange(ids.shape[1], device=ids.device)
-        return self.norm(self.layers(self.words(ids) + self.places(places)))
-
-
-def model_table():
-    """Models by name: each makes a module and its inputs, on the CPU. torchvision's are there where it is."""
-    ids = lambda words, batch, length: (torch.randint(0, words, (batch, length)),)
-    rows = {
-        "bert-base": lambda: (Transformer(30522), ids(30522, 8, 128)),
-        "gpt2": lambda: (Transformer(50257, is_causal=True), ids(50257, 4, 512)),
-    }
-    with contextlib.suppress(ImportError):
-        from torchvision import models as vision
-
-        images = lambda batch: (torch.randn(batch, 3, 224, 224),)
-        rows |= {
-            "resnet50": lambda: (vision.resnet50(), images(16)),
-            "vit-b": lambda: (vision.vit_b_16(), images(16)),
-            "mobilenet-v3": lambda: (vision.mobilenet_v3_large(), images(16)),
-        }
-    return rows
-
-
 def moved(value, dtype):
     value = value.cuda()
     return value.to(dtype) if value.is_floating_point() else value
 
 
 def models(rows, options):
-    gains = {}
     for dtype in (torch.bfloat16, torch.float32):
         for name, make in model_table().items():
+            if rows.kept(f"{name} {str(dtype).removeprefix('torch.')}"):
+                continue
             torch.manual_seed(0)
             module, given = make()
             module, given = module.eval().cuda().to(dtype), tuple(moved(value, dtype) for value in given)
@@ -319,20 +294,159 @@ def models(rows, options):
                         torch.cuda.synchronize()
                         times[peer].append(1e3 * (time.perf_counter() - start))
             found |= {f"{peer}_ms": statistics.median(of) for peer, of in times.items()}
-            for peer in times:
-                if "litz" in times and peer != "litz":
-                    gains.setdefault((str(dtype), peer), []).append(found[f"{peer}_ms"] / found["litz_ms"])
             del found["eager_s"]
             rows.add(f"{name} {str(dtype).removeprefix('torch.')}", is_right, **found)
-    for (dtype, peer), of in gains.items():
-        rows.add(f"times as fast as {peer}, {dtype.removeprefix('torch.')}", None, geometric_mean=statistics.geometric_mean(of), models=len(of))
+    for dtype in ("bfloat16", "float32"):
+        of_type = [row for row in rows.rows if row["name"].endswith(f" {dtype}") and "litz_ms" in row]
+        for peer in (peer for peer in GRAPHED if peer != "litz"):
+            if of := [row[f"{peer}_ms"] / row["litz_ms"] for row in of_type if f"{peer}_ms" in row]:
+                rows.add(f"times as fast as {peer}, {dtype}", None, geometric_mean=statistics.geometric_mean(of), models=len(of))
+
+
+# Rounds of models that are replayed.
+REPLAYS = 30
+
+
+def captured(rows, options):
+    """Whole models in bfloat16, a call of each a graph that PyTorch captures and replays: ours, eager mode's and Inductor's."""
+    for name, make in model_table().items():
+        if not rows.kept(name):
+            torch.manual_seed(0)
+            module, given = make()
+            found, is_right, _ = replayed(module.eval().cuda().bfloat16(), tuple(moved(value, torch.bfloat16) for value in given))
+            rows.add(name, is_right, **found)
+            torch.cuda.empty_cache()
+
+
+def replayed(module, given):
+    """Milliseconds of a model's calls as graphs, and how far our result is off; whether it is right; and the replays."""
+    found, replays, results, is_right = {}, {}, {}, None
+    with torch.no_grad():
+        reference = module(*given).double()
+        for peer, compile in PEERS.items():
+            torch._dynamo.reset()
+            try:
+                fast, start = compile(module), time.perf_counter()
+                for _ in range(3):
+                    fast(*given)
+                    torch.cuda.synchronize()
+                    found.setdefault(f"{peer}_compile_s", time.perf_counter() - start)
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph):
+                    results[peer] = fast(*given)
+                replays[peer] = graph.replay
+            except Exception as error:
+                torch.cuda.synchronize()
+                found[peer] = f"{type(error).__name__}: {error}"[:300]
+                is_right = False if peer == "litz" else is_right
+        times = medians({peer: (replay, 1, "graph") for peer, replay in replays.items()}, REPLAYS)
+        if "litz" in replays:
+            off = ((results["litz"].double() - reference).norm() / reference.norm()).item()
+            found["off"], is_right = off, off < 5e-2
+    found |= {f"{peer}_ms": 1e-3 * value for peer, value in times.items()}
+    found |= {f"/{peer}": times["litz"] / times[peer] for peer in ("eager", "inductor") if "litz" in times and peer in times}
+    found.pop("eager_compile_s", None)
+    return found, is_right, replays
+
+
+def copied_rate() -> float:
+    """Bytes that are read and written in a microsecond where a gigabyte is copied."""
+    pair = torch.empty(2, 1 << 29, dtype=torch.uint8, device="cuda")
+    copy = turn(lambda to_from: to_from[0].copy_(to_from[1]), [(pair,)])
+    return nbytes(pair) / medians({"copy": copy})["copy"]
+
+
+def token(rows, options):
+    """One token of a decoder of 1.2 billion weights with a cache of 4096: its calls, and each of our kernels."""
+    rate = copied_rate()
+    torch.manual_seed(0)
+    with torch.device("cuda"):
+        module, given = gpu_models.token()
+    module = module.eval().bfloat16()
+    read = sum(map(nbytes, [*module.parameters(), *module.buffers()]))
+    found, is_right, replays = replayed(module, given)
+    rows.add("one token", is_right, **found, read_once_ms=1e-3 * read / rate, copy_GBps=1e-3 * rate)
+    if "litz" not in replays:
+        return
+    moved_by = bytes_of_kernels(rows, module, given, options.work / "token.pt2")
+    try:
+        launches = timeline(replays["litz"], options.out / "token_trace.json")
+    except Exception as error:
+        rows.add("timeline", None, why=f"{type(error).__name__}: {error}"[:300])
+        return
+    for (name, grid, block, registers, shared), times in launches.items():
+        us, adds = statistics.median(us for us, _ in times), statistics.median(adds for _, adds in times)
+        # What is exported may have kernels of its own, so that names alone do not say that they are the same.
+        bytes = moved_by.get((name, len(times)))
+        of_copy = {"MB": 1e-6 * bytes, "of_copy": bytes / rate / adds} if bytes and adds > 0 else {}
+        rows.add(
+            f"kernel {name}", None, launches=len(times), blocks=grid, threads=block, registers=registers, shared=shared, us=us, adds_us=adds,
+            all_us=sum(adds for _, adds in times), **of_copy,
+        )
+
+
+def bytes_of_kernels(rows, module, given, path) -> dict[tuple[str, int], float]:
+    """Bytes that a launch of each kernel moves, by its name and how many launches it has, as `litz bench` has them of the exported model. Adds a row for
+    each."""
+    binary = ROOT / "bin/litz"
+    binary.chmod(binary.stat().st_mode | 0o111)
+    try:
+        if not path.exists():
+            with torch.no_grad():
+                torch.export.save(torch.export.export(module, given), path)
+        ran = subprocess.run([binary, "bench", path, "--device", "cuda", "--json", "--runs", "10"], capture_output=True, text=True, timeout=120)
+        kernels = json.loads(ran.stdout)["kernels"]
+    except Exception as error:
+        rows.add("bytes", None, why=f"{type(error).__name__}: {error}"[:300])
+        return {}
+    for row in kernels:
+        each = max(row["launches"], 1)
+        rows.add(
+            f"alone {row['kernel']}", None, launches=row["launches"], us=1e3 * row["ms"] / each, MB=1e-6 * row["bytes"] / each, of_copy=row["of_copy"],
+            ops=" ".join(row["ops"])[:120],
+        )
+    return {(row["kernel"], int(row["launches"])): row["bytes"] / max(row["launches"], 1) for row in kernels}
+
+
+def timeline(replay, path, replays=5) -> dict[tuple, list[tuple[float, float]]]:
+    """Microseconds of each kernel of a graph by PyTorch's profiler, as its launches follow each other: from its beginning to its end, and from the end of
+    the one in front to its own, which is what it adds where kernels start early. By name, blocks, threads, registers and shared bytes. The whole trace
+    goes to a file."""
+    from torch.profiler import ProfilerActivity, profile
+
+    replay()
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as found:
+        for _ in range(replays):
+            replay()
+            torch.cuda.synchronize()
+    found.export_chrome_trace(str(path))
+    events = [event for event in json.loads(path.read_text())["traceEvents"] if event.get("cat") == "kernel"]
+    events.sort(key=lambda event: event["ts"])
+    count = len(events) // replays
+    if not count or len(events) % replays:
+        raise RuntimeError(f"{len(events)} launches of kernels in {replays} replays")
+    launches = {}
+    for at in range(count):
+        of = [events[at + count * turn] for turn in range(replays)]
+        if len({event["name"] for event in of}) > 1:
+            raise RuntimeError(f"launch {at} is another kernel in another replay")
+        end = lambda event: event["ts"] + event["dur"]
+        adds = [event["dur"] if at == 0 else end(event) - end(events[at - 1 + count * turn]) for turn, event in enumerate(of)]
+        about = of[0]["args"]
+        key = (
+            of[0]["name"], "x".join(map(str, about["grid"])).removesuffix("x1x1"), "x".join(map(str, about["block"])).removesuffix("x1x1"),
+            about.get("registers per thread"), about.get("shared memory"),
+        )
+        launches.setdefault(key, []).append((statistics.median(event["dur"] for event in of), statistics.median(adds)))
+    return launches
 
 
 def start(rows, options):
     binary = ROOT / "bin/litz"
     binary.chmod(binary.stat().st_mode | 0o111)
     for name, make in model_table().items():
-        if name == "mobilenet-v3":
+        if name in ("mobilenet-v3", "convnext-t") or rows.kept(name):
             continue
         torch.manual_seed(0)
         module, given = make()
