@@ -146,7 +146,8 @@ impl Emitter<'_> {
         let ty = Ty::scalar(self.mems[mem].prim);
         if self.thread.is_some() {
             let address = self.address(mem, index)?;
-            return Ok(self.load_where(mem, ty, (&address, self.align(mem) as i64), condition.as_ref()));
+            let place = (&address, self.align(mem) as i64);
+            return Ok(self.load_where((mem, index, 1), ty, place, condition.as_ref()));
         }
         let address = match condition {
             None => self.address(mem, index)?,

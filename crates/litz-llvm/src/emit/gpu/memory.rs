@@ -4,7 +4,7 @@
 //! of as many elements, which the facts at hand have to prove; else LLVM takes it apart into elements.
 
 use litz_ir::Scalar;
-use litz_ir::kernel::{Element, Mem, position};
+use litz_ir::kernel::{Element, Mem, MemorySpace, position};
 use litz_sym::{Cmp, Expr, Rel};
 
 use super::super::block::Value;
@@ -54,14 +54,15 @@ impl Emitter<'_> {
         }
         let align = self.alignment(mem, first, count.into());
         let address = self.address(mem, first)?;
-        Ok(self.load_where(mem, ty, (&address, align), condition))
+        Ok(self.load_where((mem, first, count.into()), ty, (&address, align), condition))
     }
 
-    /// What is at an address of a memory, or zero where a condition, the same for all lanes, fails. No branch: what is read at the start then does
-    /// not count.
+    /// What is at the address of so many elements of a memory, from an index on, or zero where a condition, the same for all lanes, fails. No branch: what is read then does not
+    /// count. That is the first element, but of memory that threads share, where others may store to that one meanwhile, the element that is asked
+    /// for, if there is one.
     pub(in super::super) fn load_where(
         &mut self,
-        mem: Mem,
+        (mem, first, count): (Mem, Expr, i64),
         ty: Ty,
         (address, align): (&Value, i64),
         condition: Option<&Value>,
@@ -70,12 +71,27 @@ impl Emitter<'_> {
             let text = format!("load {ty}, ptr {}, align {align}", address.text);
             return self.read(mem, ty, &[address], text);
         };
-        let start = self.mems[mem].base.clone();
-        let address = self.b.select(condition, address, &start);
+        let address = match self.is_in_shared(mem, first, count) {
+            true => address.clone(),
+            false => {
+                let start = self.mems[mem].base.clone();
+                self.b.select(condition, address, &start)
+            }
+        };
         let text = format!("load {ty}, ptr {}, align {align}", address.text);
         let value = self.read(mem, ty, &[&address], text);
         let zero = self.raw_zero(ty);
         self.b.select(condition, &value, &zero)
+    }
+
+    /// Whether so many elements from an index on are known to be in a memory that the threads of a block share, whatever a guard says.
+    fn is_in_shared(&self, mem: Mem, first: Expr, count: i64) -> bool {
+        let data = &self.kernel.mems[mem];
+        let is_below = |size: Expr| {
+            let rels = [Rel::le(0, first), Rel::le(first + count, size)];
+            rels.iter().all(|rel| self.facts.holds(rel))
+        };
+        data.space == MemorySpace::Shared && data.is_flat() && is_below(data.sizes.iter().copied().product())
     }
 
     /// An element for each lane, at an index that is any function of the lane.
@@ -268,13 +284,15 @@ impl Emitter<'_> {
             Condition::When(condition) => Some(condition),
         };
         let count = i64::from(count);
-        let [source, target] = [from, to].map(|element| self.resolve(position(&element.index) * count));
-        let source = self.address(from.mem, source)?;
+        let [first, target] = [from, to].map(|element| self.resolve(position(&element.index) * count));
+        let source = self.address(from.mem, first)?;
         let target = self.address(to.mem, target)?;
         let value = match self.condition(&from.guard)? {
             Condition::Never => self.raw_zero(ty),
-            Condition::Always => self.load_where(from.mem, ty, (&source, align), None),
-            Condition::When(condition) => self.load_where(from.mem, ty, (&source, align), Some(&condition)),
+            Condition::Always => self.load_where((from.mem, first, count), ty, (&source, align), None),
+            Condition::When(condition) => {
+                self.load_where((from.mem, first, count), ty, (&source, align), Some(&condition))
+            }
         };
         let stores = self.storing_where(to.mem, stores);
         let text = format!("store {ty} {}, ptr {}, align {align}", value.text, target.text);
