@@ -65,10 +65,15 @@ class OnGpu(Torch):
     """The same, in the memory of an NVIDIA GPU."""
 
     def __init__(self, number: int):
-        self.device = torch.device("cuda", number)
+        self.device, self.number = torch.device("cuda", number), number
+        # `torch.cuda.current_device`, which asks at each call whether PyTorch has initialized CUDA, once that has been asked.
+        self._current = None
 
     def empty(self, sizes, strides, dtype):
         """A tensor with undefined contents."""
-        if torch.cuda.current_device() == self.device.index:
+        if self._current is None:
+            torch.cuda.init()
+            self._current = torch._C._cuda_getDevice
+        if self._current() == self.number:
             return guards._empty_strided_cuda(sizes, strides, dtype)
         return torch.empty_strided(sizes, strides, dtype=dtype, device=self.device)
