@@ -16,7 +16,8 @@ use crate::device::Recording;
 /// The driver from which on nodes may begin before those in front of them have ended: of CUDA 12.3.
 const EARLY_DRIVER: i32 = 12030;
 
-/// Launches, one after another.
+/// Launches, one after another. A single one is none of the driver's graphs: it is enqueued as it is, which takes the host less time than to exchange
+/// the arguments of a graph and to launch that.
 pub(super) struct Graph {
     gpu: Arc<Gpu>,
     graph: CUgraph,
@@ -55,6 +56,10 @@ impl Graph {
             ready: ptr::null_mut(),
             launches: Vec::with_capacity(launches.len()),
         };
+        if launches.iter().filter(|launch| launch.blocks > 0).count() <= 1 {
+            graph.launches.extend(launches.into_iter().map(|launch| (launch, ptr::null_mut())));
+            return Ok(graph);
+        }
         let mut pointers = Vec::new();
         let (mut in_front, mut last) = (InFront::default(), None);
         // SAFETY: all handles live longer than the calls; parameters are copied.
@@ -116,7 +121,7 @@ impl Graph {
         for (launch, node) in &mut self.launches {
             let own;
             (own, rest) = rest.split_at(launch.args);
-            if launch.blocks == 0 || !exchange(launch, own)? {
+            if launch.blocks == 0 || !exchange(launch, own)? || self.ready.is_null() {
                 continue;
             }
             let parameters = parameters(launch, &mut pointers);
@@ -128,7 +133,12 @@ impl Graph {
         Ok(())
     }
 
-    /// Enqueues the launches one by one, where somebody captures them.
+    /// Whether it is a graph of the driver's.
+    pub(super) fn is_graph(&self) -> bool {
+        !self.ready.is_null()
+    }
+
+    /// Enqueues the launches one by one, where somebody captures them, or they are no graph of the driver's.
     pub(super) fn launch_each(
         &mut self,
         enqueue: &mut dyn FnMut(&mut Prepared, bool) -> Result<(), CudaError>,

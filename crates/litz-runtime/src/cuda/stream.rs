@@ -353,10 +353,10 @@ impl Stream for CudaStream {
         let result = self.gpu.enter().and_then(|_entered| {
             // SAFETY: by the contract.
             graph.update(&mut |launch, args| unsafe { self.exchange(launch, args) }, args)?;
-            match self.is_captured()? {
-                true => graph.launch_each(&mut |launch, is_early| self.enqueue(launch, is_early)),
-                false => graph.launch(self.stream),
+            if !graph.is_graph() || self.is_captured()? {
+                return graph.launch_each(&mut |launch, is_early| self.enqueue(launch, is_early));
             }
+            graph.launch(self.stream)
         });
         self.note(result);
     }
