@@ -3,7 +3,7 @@
 mod meeting;
 mod radix;
 
-pub use radix::{InDigits, in_mixed_radix, is_inside_by_digits};
+pub use radix::{InDigits, in_mixed_radix, is_inside_by_digits, may_be_below};
 
 use crate::inside::{enter, loops_where};
 use litz_ir::loops::{Axis, BufData, InstOp, Loops, Nest};
@@ -308,6 +308,28 @@ mod tests {
         assert!(!are_apart(&loops, 1, "i, j", "2*i, k"));
         assert!(!are_apart(&loops, 1, "i, j", "-i + 3, j"));
         assert!(!are_apart(&loops, 1, "0, j", "0, j"), "nothing determines the row");
+    }
+
+    #[test]
+    fn what_all_threads_have_in_common_is_in_nobodys_way() {
+        let loops = [("g", 16), ("t", 4), ("u", 2), ("w", 2), ("v", 8), ("q", 8)];
+        let axes: Vec<String> = loops.iter().map(|(var, extent)| format!("{var} in {extent}")).collect();
+        let is_apart = |around: usize, one: &str, other: &str| {
+            let text = format!(
+                "loops @l on cpu {{ buf x: f32[16, 512] = input
+                nest n [{}] {{ %0: f32 = load x[g, {one}] %1: f32 = load x[g, {other}] }} return }}",
+                axes.join(", ")
+            );
+            let program = parsed(&text);
+            let (nest, visit) = visited(&program);
+            let [one, other] = [0, 1].map(|at| visit.touch(at).expect("there is no guard"));
+            one.is_apart_within(&nest.axes[..around], &nest.axes[around..2], &other)
+        };
+        let side = |u: &str, v: &str, shift: &str| format!("8*t + 32*{u} + {v} + 32 - mod({shift}, 8)");
+        assert!(is_apart(1, &side("u", "v", "5*g"), &side("w", "q", "5*g")));
+        assert!(is_apart(1, &side("u", "v", "g"), &side("w", "q", "g")));
+        assert!(!is_apart(1, &side("u", "v", "5*g"), &side("w", "q", "3*g")), "rows begin elsewhere");
+        assert!(!is_apart(1, &side("u", "v", "t"), &side("w", "q", "t")), "each thread begins elsewhere");
     }
 
     #[test]

@@ -121,6 +121,14 @@ impl Env<'_> {
         enter(&mut self.facts, axis);
     }
 
+    /// What counts the elements of a vector, where that is the innermost loop around.
+    fn of_vector(&self) -> Option<Axis> {
+        match self.path.last() {
+            Some(Around::Loop(KernelLoopKind::Vector { .. }, axis)) => Some(*axis),
+            Some(Around::Loop(..) | Around::Branch) | None => None,
+        }
+    }
+
     /// The loops around over levels of the machine, whose iterations run at the same time. Iterations of a chain combine into the same
     /// elements one after another, between `await turn` and `pass turn`.
     fn levels(&self) -> impl Iterator<Item = Axis> {

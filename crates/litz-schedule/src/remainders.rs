@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use crate::nests::Nests;
-use litz_analysis::apart::is_inside_by_digits;
+use litz_analysis::apart::{is_inside_by_digits, may_be_below};
 use litz_analysis::inside::{enter, is_inside, longest, undivided};
 use litz_ir::loops::{Axis, BufData, Loops};
 use litz_ir::schedule::{KernelPlan, Leaf, LoopKind, Part, Tree};
@@ -191,7 +191,9 @@ fn limit(trees: &[Tree], axis: Axis, nests: &Nests<'_>, facts: &Facts) -> Option
     for (leaf, below) in leaves {
         // A copy ends where the nests around it do, or is masked.
         let Some(nest) = nests.get(leaf) else { continue };
-        if leaf.masked && is_vector {
+        // So is what begins before the first point.
+        let begins_before = || leaf.bind.iter().any(|bind| may_be_below(bind.1, &facts));
+        if leaf.masked && (is_vector || begins_before()) {
             return None;
         }
         // What is merged past the end is nothing.
@@ -259,7 +261,7 @@ fn leaves_along<'t>(
     }
 }
 
-/// Masks the leaves of a finished plan that may come to points past the end of an axis.
+/// Masks the leaves of a finished plan that may come to points past the end of an axis, or before its first.
 pub fn mask(plan: &mut KernelPlan, nests: &Nests<'_>, loops: &Loops) {
     let mut facts = loops.facts.clone();
     plan.grid.iter().for_each(|axis| enter(&mut facts, *axis));
@@ -309,7 +311,7 @@ fn mask_in(
                 }
                 (None, None) => return,
             };
-            leaf.masked |= !is_inside;
+            leaf.masked |= !is_inside || leaf.bind.iter().any(|bind| may_be_below(bind.1, facts));
         }
         Tree::Loop { axis, body, .. } => {
             let mut facts = facts.clone();

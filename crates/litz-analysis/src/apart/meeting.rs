@@ -69,6 +69,7 @@ impl<'m> Meeting<'m> {
                 self.remove_determined(Effort::Facts);
             }
             if !self.left.is_empty() {
+                self.add(self.without_common());
                 self.add(self.remainders());
                 self.remove_determined(Effort::Facts);
             }
@@ -232,6 +233,18 @@ impl<'m> Meeting<'m> {
             }
             at += 1;
         }
+    }
+
+    /// Equations without what both sides have in common: rows begin within runs at the same place of one for all threads, `8*t + 32*u + v - mod(g, 8)`,
+    /// and the remainder by 32 of what may be below 0 says nothing of `t`.
+    fn without_common(&self) -> Vec<Equation> {
+        let shorter = |&(a, b): &Equation| {
+            let is_in_both =
+                |term: &(i64, Expr)| self.is_common(term.1) && b.terms().any(|other| other == *term);
+            let common: Expr = a.terms().filter(is_in_both).map(|(n, term)| term * n).sum();
+            (!common.is_zero()).then_some((a - common, b - common))
+        };
+        self.equations.iter().filter_map(shorter).collect()
     }
 
     /// Remainders of both sides of equations by the steps that either has.

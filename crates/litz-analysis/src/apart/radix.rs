@@ -79,6 +79,15 @@ pub fn is_inside_by_digits(value: Expr, extent: Expr, facts: &Facts) -> bool {
     }
 }
 
+/// Whether a value is not known to be 0 or more. Most are sums of numbers that are, for which nothing has to be proved.
+pub fn may_be_below(value: Expr, facts: &Facts) -> bool {
+    let is_sum = value.constant() >= 0 && value.terms().all(|(factor, _)| factor >= 0);
+    // 0 <= x, as -x < 1: of 2*x - mod(x, 2), too.
+    !is_sum
+        && !facts.proves(&Rel::le(0, value))
+        && !is_inside_by_digits(Expr::zero() - value, Expr::one(), facts)
+}
+
 /// A sum in which variables have values that are sums of digits, each term in its simplest form: whole sums would mix digits.
 pub(super) fn substitute_digits(sum: Expr, value: &impl Fn(Sym) -> Option<Expr>, facts: &Facts) -> Expr {
     let sum = sum.subst(value);

@@ -2,6 +2,7 @@
 
 use super::strided::StridedSet;
 use super::{Around, Declared, Footprints, Path, bound};
+use crate::apart::may_be_below;
 use crate::inside::{enter, is_inside, longest};
 use litz_ir::loops::Axis;
 use litz_ir::schedule::{Leaf, LocalSpace, LoopKind, Part, Tree};
@@ -68,7 +69,7 @@ impl Shape {
         let index = self.index(leaf, facts);
         let mut places = index[self.loops.len()..].iter().zip(&self.digits);
         (0..self.digits.len()).all(has_all_below)
-            && places.all(|(&at, digit)| is_inside(at, digit.count, facts))
+            && places.all(|(&at, digit)| is_inside(at, digit.count, facts) && !may_be_below(at, facts))
     }
 }
 

@@ -164,7 +164,8 @@ impl Verifier<'_> {
     fn outermost(&mut self, nest: &Nest, user: &Occurrence, scope: Scope) {
         for around in user.path.get(..scope.loops).unwrap_or_default() {
             let var = around.axis.var;
-            let is_along = user.bind.iter().any(|(axis, value)| nest.is_running(*axis) && value.has_sym(var));
+            let is_along = |(axis, value): &(Sym, Expr)| nest.is_running(*axis) && value.has_sym(var);
+            let is_along = user.counted.iter().any(is_along);
             let message = format_args!(
                 "`{}` combines along loop {var}, inside of which its accumulators are declared",
                 nest.name
@@ -180,7 +181,9 @@ impl Verifier<'_> {
     fn lanes_of_elements(&mut self, nest: &Nest, user: &Occurrence, scopes: &[Scope]) {
         let (Some(outer), Some(inner)) = (scopes.first(), scopes.last()) else { return };
         let values = |running: bool| -> Vec<Expr> {
-            user.bind.iter().filter(|bind| nest.is_running(bind.0) == running).map(|bind| bind.1).collect()
+            // Of what is kept lanes have other elements too where they move it.
+            let of = if running { &user.counted } else { &user.bind };
+            of.iter().filter(|bind| nest.is_running(bind.0) == running).map(|bind| bind.1).collect()
         };
         let (combined, kept) = (values(true), values(false));
         for (at, around) in user.path.iter().enumerate().take(inner.loops).skip(outer.loops) {
@@ -270,7 +273,7 @@ impl Verifier<'_> {
             let is_along = |(axis, value): &(Sym, Expr)| nest.is_running(*axis) && value.has_sym(var);
             let message =
                 format_args!("{second} is inside of loop {var}, along which `{}` combines", nest.name);
-            self.report.check(!user.bind.iter().any(is_along), "accumulator-scope", message);
+            self.report.check(!user.counted.iter().any(is_along), "accumulator-scope", message);
         }
         for around in one.shared_loops(other) {
             let [ours, theirs] = [one, other].map(|place| place.iterations(around.axis));

@@ -166,7 +166,8 @@ impl Verifier<'_> {
                 None
             }
             Ok(path) => {
-                self.coverage(nest, group[0].part, &group[0].bind, &path);
+                let place = group.iter().find(|place| !place.masked).unwrap_or(&group[0]);
+                self.coverage(nest, place, &group[0].bind, &path);
                 if self.report.diags.len() == found {
                     self.repeats(stmt, nest, &group[0], &path);
                 }

@@ -322,7 +322,7 @@ impl<'a> Verifier<'a> {
                 for (level, axis) in place.path[scope.loops..].iter().filter_map(level_of) {
                     let is_along =
                         |(own, value): &(Sym, Expr)| nest.is_running(*own) && value.has_sym(axis.var);
-                    if place.bind.iter().any(is_along) {
+                    if place.counted.iter().any(is_along) {
                         let message = format!(
                             "`{}` combines along {} {}: expected accumulators in it, and {}.merge",
                             nest.name,

@@ -21,6 +21,7 @@ mod problem;
 mod proofs;
 mod recomputed;
 mod reuse;
+mod shifted;
 
 pub use problem::{Problem, Site, Within};
 
@@ -33,6 +34,7 @@ use litz_sym::{Expr, Rel, Sym};
 use crate::copies::with_copies;
 use crate::inside::longest;
 use crate::results::with_results;
+use coverage::Bound;
 use litz_ir::diag::{Diag, Diags};
 use litz_ir::graph::Queue;
 use litz_ir::loops::{Axis, Buf, Loops, Span, Stmt};
@@ -44,6 +46,7 @@ use litz_ir::text::schedule::Positions;
 use litz_ir::verify::Report;
 use problem::Sites;
 use proofs::Proofs;
+use shifted::unshifted;
 
 /// What is wrong with a schedule of `loops`, a program that verifies.
 ///
@@ -190,6 +193,8 @@ struct Occurrence {
     intervals: Vec<(Axis, Expr)>,
     /// The value of each axis.
     bind: Vec<(Sym, Expr)>,
+    /// The same without what moves axes as a whole, by the loops of others: what loops count of each.
+    counted: Vec<(Sym, Expr)>,
     /// Whether points past the ends of axes are left out.
     masked: bool,
     /// The block of its buffer that it stores to at a time, if it does.
@@ -391,6 +396,17 @@ impl<'a> Verifier<'a> {
         }
     }
 
+    /// What loops count of the axes of a leaf. Where points before the first are left out, loops of other axes may move one.
+    fn counted(&self, leaf: &Leaf) -> Vec<(Sym, Expr)> {
+        if !leaf.masked {
+            return leaf.bind.clone();
+        }
+        let bound = |&(axis, value): &(Sym, Expr)| Bound { axis, extent: Expr::one(), value };
+        let bound: Vec<Bound> = leaf.bind.iter().map(bound).collect();
+        let loops: Vec<Axis> = self.path.iter().map(|around| around.axis).collect();
+        unshifted(&bound, &loops, &self.loops.facts).iter().map(|bound| (bound.axis, bound.value)).collect()
+    }
+
     /// `number` is that of the leaf among all of the schedule.
     fn place(&mut self, stmt: usize, (step, number): (usize, Option<usize>), leaf: &Leaf) {
         let Leaf { part, masked, block, by, .. } = *leaf;
@@ -403,6 +419,7 @@ impl<'a> Verifier<'a> {
             sides: self.sides.clone(),
             intervals: Vec::new(),
             bind: leaf.bind.clone(),
+            counted: self.counted(leaf),
             masked,
             block,
             by,

@@ -6,6 +6,7 @@ use litz_sym::{Expr, Facts, Kind, Rel, Sym};
 
 use super::coverage::{Bound, Coverage};
 use super::intervals::Intervals;
+use super::shifted::unshifted;
 use super::{Around, Occurrence, Verifier};
 use crate::apart::is_inside_by_digits;
 use crate::apart::{InDigits, in_mixed_radix};
@@ -48,7 +49,7 @@ impl Verifier<'_> {
             let found = self.report.diags.len();
             if self.sides.is_empty() {
                 let (bind, path) = self.in_scope(stmt, &place, &path);
-                self.coverage(nest, leaf.part, &bind, &path);
+                self.coverage(nest, &place, &bind, &path);
             }
             if self.sides.is_empty() && self.report.diags.len() == before {
                 self.repeats(stmt, nest, &place, &path);
@@ -202,15 +203,17 @@ impl Verifier<'_> {
         if are_idle { Axis { extent: own_axis.extent, ..axis } } else { axis }
     }
 
-    /// Reports axes whose points are not known to be each taken once, of a leaf that gives all of them a value in loops `path`.
-    pub(super) fn coverage(&mut self, nest: &Nest, part: Part, bind: &[(Sym, Expr)], path: &[Axis]) {
-        let axes: HashMap<Sym, Expr> = taken(nest, part).iter().map(|axis| (axis.var, axis.extent)).collect();
+    /// Reports axes whose points are not known to be each taken once, of a leaf that gives all of them a value in loops `path`. One that is masked may
+    /// begin before the first.
+    pub(super) fn coverage(&mut self, nest: &Nest, place: &Occurrence, bind: &[(Sym, Expr)], path: &[Axis]) {
+        let axes: HashMap<Sym, Expr> =
+            taken(nest, place.part).iter().map(|axis| (axis.var, axis.extent)).collect();
         let values = bind.iter().filter_map(|bind| Some((bind.1, *axes.get(&bind.0)?)));
         let loops: Vec<Axis> = path.iter().map(|axis| self.with_idle(*axis, path, bind, nest)).collect();
-        let bindings = (values.collect(), loops.clone());
+        let bindings = (values.collect(), loops.clone(), place.masked);
         let before = self.report.diags.len();
         if !self.proofs.get_mut().is_covered(&bindings) {
-            self.coverage_of(nest, bind, &axes, loops);
+            self.coverage_of((nest, place), bind, &axes, loops);
             if self.report.diags.len() == before {
                 self.proofs.get_mut().cover(bindings);
             }
@@ -219,7 +222,7 @@ impl Verifier<'_> {
 
     fn coverage_of(
         &mut self,
-        nest: &Nest,
+        (nest, place): (&Nest, &Occurrence),
         bind: &[(Sym, Expr)],
         axes: &HashMap<Sym, Expr>,
         around: Vec<Axis>,
@@ -229,11 +232,13 @@ impl Verifier<'_> {
         let is_taken = |axis: Sym| !is_empty || nest.axes.iter().any(|own| own.var == axis);
         let taken = || bind.iter().filter(|bind| is_taken(bind.0));
         let extents = taken().filter_map(|bind| axes.get(&bind.0).copied());
-        let Some(coverage) = Coverage::new(&self.loops.facts, extents, around.into_iter()) else { return };
+        let facts = &self.loops.facts;
+        let Some(coverage) = Coverage::new(facts, extents, around.iter().copied()) else { return };
         let bound = taken().filter_map(|&(axis, value)| Some((axis, *axes.get(&axis)?, value)));
         let bound: Vec<Bound> = bound
             .map(|(axis, extent, value)| Bound { axis, extent, value: coverage.without_ones(value) })
             .collect();
+        let bound = if place.masked { unshifted(&bound, &around, facts) } else { bound };
         for together in coverage.together(&bound) {
             if !coverage.is_once(&together) {
                 let values: Vec<String> =
@@ -281,8 +286,9 @@ fn shared_reductions(report: &mut Report, facts: &Facts, nest: &Nest, place: &Oc
         return;
     }
     for axis in nest.reduced.iter().map(|axis| axis.var).chain(nest.scanned()) {
-        let is_bound_by =
-            |around: &&Around| place.value(axis).is_some_and(|value| value.has_sym(around.axis.var));
+        let is_bound_by = |around: &&Around| {
+            place.counted.iter().any(|(own, value)| *own == axis && value.has_sym(around.axis.var))
+        };
         let grid = place.path.iter().take_while(|around| around.kind.is_none());
         for around in grid.filter(|around| !is_one(facts, around.axis.extent)).filter(is_bound_by) {
             let message = format_args!("`{}`: {axis} runs along grid axis {}", nest.name, around.axis.var);

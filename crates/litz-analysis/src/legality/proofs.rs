@@ -54,8 +54,8 @@ type Owned = ([Point; 2], bool, [Vec<Axis>; 2]);
 /// The number of a question, among all that were asked.
 type Number = usize;
 
-/// Axes with values and extents, and the loops around.
-type Bindings = (Vec<(Expr, Expr)>, Vec<Axis>);
+/// Axes with values and extents, the loops around, and whether the leaf is masked.
+type Bindings = (Vec<(Expr, Expr)>, Vec<Axis>, bool);
 
 /// Values with extents, the loops around, and what holds there.
 type Insides = (Vec<(Expr, Expr)>, Vec<Axis>, Vec<Rel>);

@@ -156,11 +156,11 @@ impl<'a> Verifier<'a> {
         read_of(nest, (at, buf), around)
     }
 
-    /// Reports values of axes that may be below 0. Of a nest whose loops take each point once there are none.
+    /// Reports values of axes that may be below 0, at leaves that are not masked. Of a nest whose loops take each point once there are none.
     fn points_below_zero(&mut self) {
         let mut problems = Vec::new();
         for &stmt in &self.recomputed {
-            for place in &self.placed[stmt] {
+            for place in self.placed[stmt].iter().filter(|place| !place.masked) {
                 let mut facts = self.loops.facts.clone();
                 place.path.iter().for_each(|around| enter(&mut facts, around.axis));
                 // What never runs has no points.
@@ -362,6 +362,8 @@ impl<'a> Verifier<'a> {
         for axis in read.nest.indices() {
             match read.place.value(axis.var) {
                 Some(value) if !facts.assume(Rel::lt(value, axis.extent)) => return true,
+                // A masked leaf takes no point before the first.
+                Some(value) if read.place.masked && !facts.assume(Rel::le(0, value)) => return true,
                 Some(_) => {}
                 None => named(axis.var).into_iter().for_each(|own| facts.declare_index(own, axis.extent)),
             }

@@ -2,6 +2,7 @@
 
 use super::accumulator::{Accumulator, store};
 use super::{Builder, Env, Held, bound};
+use litz_analysis::apart::may_be_below;
 use litz_analysis::collisions::colliding_axes;
 use litz_analysis::copies::read_of;
 use litz_analysis::inside::is_inside;
@@ -25,6 +26,8 @@ pub(super) struct Run<'a, 'e> {
     pub(super) facts: &'e Facts,
     /// The loops around that are over levels of the machine.
     levels: Vec<Axis>,
+    /// What counts the elements of a vector, where that is the innermost loop around.
+    pub(super) of_vector: Option<Axis>,
     /// Guards for axes no loop keeps in range.
     pub(super) guard: Vec<Rel>,
     values: HashMap<loops::Val, Val>,
@@ -93,6 +96,7 @@ impl<'a> Builder<'a> {
             locals: &env.locals,
             facts: &env.facts,
             levels: env.levels().collect(),
+            of_vector: env.of_vector(),
             guard,
             values: HashMap::new(),
             zeros: HashMap::new(),
@@ -175,10 +179,15 @@ impl<'a> Builder<'a> {
                 }
                 return Err(self.error(format!("{}: axis {} is not bound", nest.name, axis.var)));
             };
-            if !leaf.masked || is_inside(value, axis.extent, &env.facts) {
+            if !leaf.masked {
                 continue;
             }
-            guards.push(Rel::lt(value, axis.extent));
+            if !is_inside(value, axis.extent, &env.facts) {
+                guards.push(Rel::lt(value, axis.extent));
+            }
+            if may_be_below(value, &env.facts) {
+                guards.push(Rel::le(0, value));
+            }
         }
         Ok(guards)
     }
@@ -206,11 +215,7 @@ impl<'a> Builder<'a> {
     /// What guards a combination with an accumulator: all that says whether the point exists where reduced axes may end, else what an
     /// access of the accumulator needs.
     fn combined_where(&self, acc: &Accumulator, run: &Run<'a, '_>) -> Vec<Rel> {
-        let is_reduced = |rel: &&Rel| {
-            run.nest.reduced.iter().any(|axis| {
-                bound(run.leaf, axis.var).is_some_and(|value| **rel == Rel::lt(value, axis.extent))
-            })
-        };
+        let is_reduced = |rel: &&Rel| run.nest.reduced.iter().any(|axis| is_of_axis(run.leaf, axis, rel));
         // Points past the end of an outer axis have elements of their own here, of which no store takes the results: whatever is
         // combined into them is harmless. Points past the end of a reduced axis would be added to sums that count.
         let guard = acc.guard_of(run.leaf, &run.guard, run.facts);
@@ -338,6 +343,9 @@ impl<'a> Builder<'a> {
             return Ok(val);
         }
         let own: Vec<Rel> = guard.iter().map(|r| run.rel(r)).collect();
+        if let Some((mem, index, guard)) = self.surroundings((buf, index), run) {
+            return Ok(self.define(ty, Op::Load { mem, index, guard, other }, line));
+        }
         // Where the leaf does not run, nobody asks what it loads.
         let of_leaf = if self.has_room((buf, index), run) { run.guard.clone() } else { Vec::new() };
         let of_load = match other == Scalar::zero(ty) {
@@ -436,10 +444,13 @@ fn is_of_place(nest: &Nest, leaf: &Leaf, place: &[bool], guard: &Rel) -> bool {
         let insts = nest.body.iter().zip(place).filter(|inst| *inst.1);
         insts.flat_map(|inst| inst.0.op.exprs()).any(|e| e.has_sym(var))
     };
-    let is_its = |axis: &Axis| {
-        bound(leaf, axis.var).is_some_and(|value| *guard == Rel::lt(value, axis.extent)) && decides(axis.var)
-    };
-    nest.all_axes().any(is_its)
+    nest.all_axes().any(|axis| is_of_axis(leaf, axis, guard) && decides(axis.var))
+}
+
+/// Whether a guard of a leaf says that it is at a point of an axis.
+fn is_of_axis(leaf: &Leaf, axis: &Axis, guard: &Rel) -> bool {
+    bound(leaf, axis.var)
+        .is_some_and(|value| [Rel::lt(value, axis.extent), Rel::le(0, value)].contains(guard))
 }
 
 /// Row-major position of coordinates in extents.

@@ -2,10 +2,12 @@
 
 use super::leaf::Run;
 use super::{Builder, space_of};
+use litz_analysis::apart::may_be_below;
 use litz_analysis::footprint::{Elements, Footprint, Footprints, place_in};
-use litz_analysis::inside::is_inside;
+use litz_analysis::inside::{enter, is_inside};
 use litz_ir::Diag;
-use litz_ir::kernel::Mem;
+use litz_ir::graph::contiguous_strides;
+use litz_ir::kernel::{Mem, MemorySpace};
 use litz_ir::loops::Buf;
 use litz_ir::schedule::{Holds, Layout, LocalSpace};
 use litz_sym::{Cmp, Expr, Rel};
@@ -18,6 +20,8 @@ pub(super) struct LocalMem {
     layout: Layout,
     /// Whether it holds zeros where what it is a copy of has no elements.
     is_filled: bool,
+    /// Whether it holds what is there before and behind the rows that it is a copy of.
+    is_surrounded: bool,
     /// Whether it is registers of what nests pass on.
     is_passed_on: bool,
 }
@@ -37,8 +41,10 @@ impl<'a> Builder<'a> {
             let elements = footprints.elements(number).map_err(|why| self.error(why))?;
             let Some(elements) = elements else { continue };
             let sizes = elements.sizes(local);
-            let is_filled = footprints.is_filled(number, &elements);
             let name = local.buffer().unwrap_or_default();
+            let has_all = footprints.is_filled(number, &elements);
+            let is_surrounded = has_all && self.begins_before(name, footprints);
+            let is_filled = has_all && !is_surrounded;
             let data = self.names.bufs.get(name).map(|&buf| &self.loops.bufs[buf]);
             let swizzle = data.map(|data| elements.swizzle(local.layout, data.dtype.size())).transpose();
             let swizzle = swizzle.map_err(|why| self.error(format!("{name}: {why}")))?.flatten();
@@ -51,12 +57,72 @@ impl<'a> Builder<'a> {
                     let layout = local.layout;
                     let is_passed_on =
                         local.space == LocalSpace::Register && matches!(local.holds, Holds::Buffer(_));
-                    let local_mem = LocalMem { mem, footprint, layout, is_filled, is_passed_on };
+                    let local_mem =
+                        LocalMem { mem, footprint, layout, is_filled, is_surrounded, is_passed_on };
                     self.locals.insert(local, Rc::new(local_mem));
                 }
             }
         }
         Ok(())
+    }
+
+    /// Whether leaves of a copy may come to points before the first.
+    fn begins_before(&self, copy: &str, footprints: &Footprints<'a>) -> bool {
+        footprints.leaves().iter().filter(|(leaf, _)| leaf.nest == copy && leaf.masked).any(|(leaf, path)| {
+            let mut facts = self.loops.facts.clone();
+            self.plan.grid.iter().copied().chain(path.loops()).for_each(|axis| enter(&mut facts, axis));
+            leaf.bind.iter().any(|bind| may_be_below(bind.1, &facts))
+        })
+    }
+
+    /// What the leaf of a copy loads whose rows begin within the runs that threads take at once: an element of any row, where there is one and the run
+    /// begins before the end of its own. No one who reads the copy asks for those of others, and the runs are whole so. None where it is no such leaf, or what is copied is stored to
+    /// as well, so that those of other rows may be under way.
+    pub(super) fn surroundings(
+        &self,
+        (buf, index): (Buf, &[Expr]),
+        run: &Run<'a, '_>,
+    ) -> Option<(Mem, Vec<Expr>, Vec<Rel>)> {
+        let held = run.locals.iter().rev().find(|held| self.loops.bufs[held.buf].name == run.nest.name)?;
+        held.declared.as_deref().filter(|local| local.is_surrounded && held.of == Some(buf))?;
+        let mem = *self.mem_of.get(&buf)?;
+        let (data, there) = (&self.loops.bufs[buf], &self.kernel.mems[mem]);
+        let is_whole = (&there.sizes, &there.strides) == (&data.sizes, &data.strides)
+            && there.space == MemorySpace::Read
+            && contiguous_strides(&data.sizes) == data.strides;
+        is_whole.then(|| {
+            let place = run.expr(self.loops.place(run.nest, buf, index));
+            let (place, is_there) = self.inside(place, data.elements(), run);
+            let (mut rest, mut at) = (place, Vec::new());
+            for &size in data.sizes.iter().skip(1).rev() {
+                at.push(run.facts.simplify(rest.modulo(size)));
+                rest = run.facts.simplify(rest.floordiv(size));
+            }
+            at.push(rest);
+            at.reverse();
+            let first = |e: Expr| run.of_vector.map_or(e, |axis| e.replace(axis.var, Expr::zero()));
+            let ends = run.guard.iter().filter(|rel| rel.cmp == Cmp::Lt);
+            let ends = ends.map(|rel| Rel { lhs: first(rel.lhs), ..*rel });
+            (mem, at, ends.chain(is_there).collect())
+        })
+    }
+
+    /// The place of an element, and what says that it is one of so many. Of a vector whose elements are a whole run that is asked of the last one: there
+    /// are all of them or none.
+    fn inside(&self, place: Expr, elements: Expr, run: &Run<'_, '_>) -> (Expr, Vec<Rel>) {
+        let of_run = || {
+            let axis = run.of_vector?;
+            let count = axis.extent.as_int().filter(|count| *count > 0)?;
+            let (step, first) = place.linear(axis.var)?;
+            let is_multiple = |e: Expr| run.facts.simplify(e.modulo(count)).is_zero();
+            let number = run.facts.simplify(first.floordiv(count));
+            let is_whole = step.is_one() && is_multiple(first) && is_multiple(elements);
+            // 5*q - mod(q, 4) is 4*(q + floordiv(q, 4)), of which is known that it is no less than 0.
+            let first = number * count;
+            (is_whole && run.facts.holds(&Rel::le(0, number)))
+                .then(|| (first + Expr::sym(axis.var), vec![Rel::lt(first + (count - 1), elements)]))
+        };
+        of_run().unwrap_or_else(|| (place, vec![Rel::lt(place, elements), Rel::le(0, place)]))
     }
 
     /// Memory and coordinates for the element of `buf` at `index`.
@@ -91,7 +157,7 @@ impl<'a> Builder<'a> {
         run: &Run<'a, '_>,
     ) -> Vec<Rel> {
         match local_of(buf, run) {
-            Some(local) if local.is_filled => guards.to_vec(),
+            Some(local) if local.is_filled || local.is_surrounded => guards.to_vec(),
             Some(local) if local.is_passed_on && self.has_room((buf, index), run) => {
                 self.ends(buf, index, guards, run, &|dim| local.footprint.is_outermost(dim))
             }
@@ -102,10 +168,14 @@ impl<'a> Builder<'a> {
     /// Whether an element that a leaf accesses as one of `buf` is one of a copy that is filled, or of registers, at points past the ends of
     /// axes as well: loaded without asking for these it is some number.
     pub(super) fn has_room(&self, (buf, index): (Buf, &[Expr]), run: &Run<'a, '_>) -> bool {
-        local_of(buf, run).filter(|local| local.is_filled || local.is_passed_on).is_some_and(|local| {
+        let has_more = |local: &&LocalMem| local.is_filled || local.is_surrounded || local.is_passed_on;
+        local_of(buf, run).filter(has_more).is_some_and(|local| {
             let counts = &self.kernel.mems[local.mem].sizes;
             let place = local.place(index, run);
-            place.iter().zip(counts).all(|(&at, &count)| is_inside(at, count, run.facts))
+            let is_there = |(&at, &count): (&Expr, &Expr)| {
+                is_inside(at, count, run.facts) && !may_be_below(at, run.facts)
+            };
+            place.iter().zip(counts).all(is_there)
         })
     }
 
