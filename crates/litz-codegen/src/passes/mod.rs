@@ -24,6 +24,7 @@ mod pipeline;
 pub mod prefetch;
 pub mod reduce_lanes;
 pub mod resume;
+pub mod runs;
 pub mod search;
 pub mod sync;
 pub mod tabulate;
@@ -59,6 +60,7 @@ pub const PASSES: &[Pass] = &[
     handover::PASS,
     clamp::PASS,
     ahead::PASS,
+    runs::PASS,
     transpose_loads::PASS,
     reduce_lanes::PASS,
     interleave::PASS,
@@ -76,10 +78,10 @@ pub const PASSES: &[Pass] = &[
 
 /// What realization ends with, in order: after it a kernel has no dead statements, flat memories and registers that have constant indices;
 /// one of a GPU copies what threads have side by side at once, and ahead of pipelined loops, from inside of memories, and loads ahead of stores,
-/// with barriers between threads, boxes where one of them copies, and warps that look for what is to be done.
+/// asks once for runs of elements, with barriers between threads, boxes where one of them copies, and warps that look for what is to be done.
 pub fn realization(target: &Target) -> &'static [Pass] {
     const COMMON: [Pass; 3] = [clean::PASS, flatten::PASS, demote::PASS];
-    const OF_GPU: [Pass; 12] = [
+    const OF_GPU: [Pass; 13] = [
         COMMON[0],
         COMMON[1],
         COMMON[2],
@@ -89,6 +91,7 @@ pub fn realization(target: &Target) -> &'static [Pass] {
         handover::PASS,
         clamp::PASS,
         ahead::PASS,
+        runs::PASS,
         sync::PASS,
         boxes::PASS,
         search::PASS,
