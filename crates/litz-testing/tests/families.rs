@@ -245,6 +245,14 @@ fn cross_entropy() {
     let unaligned =
         Shape { sectors: 1.22, ..shape(graph, 64 * 4097 * 4 + 64 * (32 + 2 * 8 + 4 + 4), 64 * 2 * 32) };
     check(&unaligned);
+    // Of long rows of bf16 threads take runs of 16 bytes, from within which rows begin: a sector has elements of two rows.
+    let graph = "
+        %x: bf16[8, 40001] = input
+        %t: i64[8] = input
+        %l: bf16[8, 40001] = aten._log_softmax.default(%x, 1, false)
+        %y: bf16[], %w: bf16[] = aten.nll_loss_forward.default(%l, %t, none, 1, -100)
+        return %y";
+    check(&shape(graph, 8 * 40001 * 2 + 8 * (2 * 32 + 2 * 8 + 4 + 4), 8 * 2 * 32 + 32));
 }
 
 #[test]

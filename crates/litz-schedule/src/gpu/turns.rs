@@ -61,6 +61,12 @@ impl Turns {
     }
 }
 
+/// As many turns as loops take of so many, by [`Turns::of`].
+pub fn taken_of(turns: i64, written_out: i64) -> i64 {
+    let few = few_of(turns);
+    if turns <= written_out { turns } else { ceil_div(turns, few) * few }
+}
+
 /// How many of so many are taken together: those of which the fewest are past the end, and of these the most.
 fn few_of(turns: i64) -> i64 {
     let past = |few: i64| ceil_div(turns, few) * few - turns;

@@ -68,8 +68,8 @@ pub fn plan(cx: &Cx<'_>, group: &Group, team: &Team) -> KernelPlan {
     for copy in kept.clone() {
         if copy.is_ahead && is_own(copy) { &mut kept_ahead } else { &mut body }.push(memory_of(cx, copy));
     }
-    for copy in kept.filter(|copy| copy.made_by.is_none() && !comes_with(cx, &group.members[0], copy)) {
-        let walk = copy.row.map(|row| Walk::of(cx, team, row, names));
+    for copy in kept.filter(|copy| copy.made_by.is_none() && !comes_with(cx, team, &group.members[0], copy)) {
+        let walk = copy.row.map(|row| Walk::of(cx, team, row, (&values, names)));
         let leaf = copied(cx, copy, &values, walk.as_ref());
         let is_ahead = copy.is_ahead && is_own(copy);
         if is_ahead { &mut ahead } else { &mut body }.push(match walk {
@@ -210,18 +210,25 @@ struct Walk {
 }
 
 impl Walk {
-    /// The walk of a team along a row, in loops that are named so.
-    fn of(cx: &Cx<'_>, team: &Team, row: Axis, [thread, turn, together, element]: [Sym; 4]) -> Walk {
-        let Team { width, vector, .. } = *team;
+    /// The walk of a team along a row, in loops that are named so. The group's axes have `values` there.
+    fn of(
+        cx: &Cx<'_>,
+        team: &Team,
+        row: Axis,
+        (values, [thread, turn, together, element]): (&[(Sym, Expr)], [Sym; 4]),
+    ) -> Walk {
+        let Team { width, vector, shift, .. } = *team;
         let at_once = width * vector;
-        let one_turn = row.extent.as_int().filter(|extent| *extent <= at_once);
+        // As far as rows go that begin last in a run.
+        let extent = if shift.is_some() { row.extent + (vector - 1) } else { row.extent };
+        let one_turn = extent.as_int().filter(|extent| *extent <= at_once);
         let turns = match one_turn {
             Some(_) => None,
             None => {
-                let count = row.extent.ceildiv(at_once);
+                let count = extent.ceildiv(at_once);
                 let turns = Turns::of(cx, count, (team.written_out() / vector).max(1), [turn, together]);
                 // What is loaded at once is there whole.
-                let is_whole = vector == 1 || turns.taken() == count;
+                let is_whole = vector == 1 || shift.is_some() || turns.taken() == count;
                 Some(if is_whole { turns } else { Turns::one_by_one(Axis { var: turn, extent: count }) })
             }
         };
@@ -233,12 +240,19 @@ impl Walk {
         if vector > 1 {
             place = place + Expr::sym(element);
         }
+        if let Some(shift) = shift {
+            place = place - cx.loops.facts.simplify(substitute(shift, values));
+        }
         Walk {
-            thread: Axis { var: thread, extent: Expr::int(one_turn.map_or(width, |extent| extent / vector)) },
+            thread: Axis {
+                var: thread,
+                extent: Expr::int(one_turn.map_or(width, |extent| ceil_div(extent, vector))),
+            },
             turns,
             vector: (vector > 1).then(|| Axis { var: element, extent: Expr::int(vector) }),
             place,
-            is_whole: taken.is_none_or(|taken| cx.loops.facts.simplify(taken - row.extent).is_zero()),
+            is_whole: shift.is_none()
+                && taken.is_none_or(|taken| cx.loops.facts.simplify(taken - row.extent).is_zero()),
         }
     }
 
@@ -270,12 +284,18 @@ impl Walk {
 }
 
 /// Whether threads copy an element to the memory of their block where this member, which is the first, reduces it: they have it at hand then.
-fn comes_with(cx: &Cx<'_>, first: &Member, copy: &RowCopy) -> bool {
+fn comes_with(cx: &Cx<'_>, team: &Team, first: &Member, copy: &RowCopy) -> bool {
     let own = nest(cx.loops, first.stmt);
     let is_once = own.reduces() && !own.axes.iter().any(|axis| first.is_own(axis));
     let reads = cx.deps.stmts[first.stmt].reads.contains(&copy.buf);
     let is_along = spread(cx, first).zip(copy.row).is_some_and(|(own, row)| own.extent == row.extent);
-    copy.space == LocalSpace::Shared && copy.made_by.is_none() && is_once && reads && is_along
+    // What is copied by several elements is on its way for all turns first.
+    copy.space == LocalSpace::Shared
+        && copy.made_by.is_none()
+        && team.vector == 1
+        && is_once
+        && reads
+        && is_along
 }
 
 /// The name of a copy.
@@ -337,7 +357,8 @@ fn of_member(
             nest: own.name.clone(),
             part,
             bind: bind.to_vec(),
-            masked: false,
+            // All of a run that a row begins or ends in is loaded.
+            masked: team.shift.is_some() && row.is_some_and(|row| bind.iter().any(|bind| bind.0 == row.var)),
             block: None,
             by: None,
         })
@@ -366,7 +387,7 @@ fn of_member(
             let kind = LoopKind::Level(Level::Warp.into());
             return if by_warp { vec![Tree::Loop { kind, axis: one, body }] } else { body };
         };
-        let walk = Walk::of(cx, team, row, names);
+        let walk = Walk::of(cx, team, row, (values, names));
         bind.push((row.var, walk.place));
         // What is reduced is in registers already, and combined in the order of the row.
         let of_vector = if part == Part::Update { LoopKind::Unroll } else { at_once(team.vector) };
@@ -377,7 +398,7 @@ fn of_member(
             of_turn.extend(walk.elements(vec![copied(cx, copy, values, Some(&walk))], at_once(team.vector)));
         }
         let is_first = member.stmt == group.members[0].stmt;
-        let copies = team.copies.iter().filter(|copy| is_first && comes_with(cx, member, copy));
+        let copies = team.copies.iter().filter(|copy| is_first && comes_with(cx, team, member, copy));
         of_turn.extend(copies.map(|copy| copied(cx, copy, values, Some(&walk))));
         of_turn.extend(walk.elements(within(kept(part, bind, Some(&walk))), of_vector));
         let mut body = walk.turns(of_turn);

@@ -5,6 +5,7 @@
 //! is in shared memory, and what has none there stays where it is.
 
 use super::super::passed_on;
+use super::super::turns::taken_of;
 use crate::context::Cx;
 use crate::cost::{ceil_div, points, size};
 use crate::group::{Group, Member, beside_axes, shared_axes};
@@ -55,8 +56,11 @@ pub struct Team {
     pub level: Level,
     /// Their number.
     pub width: i64,
-    /// Elements side by side that a thread takes at once. Where there are several, whole turns of all threads, or one of some, make a row.
+    /// Elements side by side that a thread takes at once. Where there are several, whole turns of all threads, or one of some, make a row, unless rows
+    /// begin within such runs.
     pub vector: i64,
+    /// How many elements of its first run are before a row, where rows begin within runs, in terms of the group's axes. See [`shifted`].
+    pub shift: Option<Expr>,
     /// Buffers that only members touch, with where they are.
     pub locals: Vec<(Buf, LocalSpace)>,
     /// What members read of a row, and is loaded once.
@@ -95,6 +99,7 @@ struct Shape {
     level: Level,
     width: i64,
     vector: i64,
+    shift: Option<Expr>,
 }
 
 /// What members hand on, and what they read.
@@ -142,7 +147,7 @@ pub fn team(cx: &Cx<'_>, group: &Group) -> Option<Team> {
     let is_short =
         |&vector: &i64| longest <= WARP_ROW || fills_units && longest <= vector * lanes * WARP_VECTORS;
     let width = |&vector: &i64| longest % (vector * lanes) == 0;
-    let of_warp = |vector| Shape { level: Level::Lane, width: lanes, vector };
+    let of_warp = |vector| Shape { level: Level::Lane, width: lanes, vector, shift: None };
     shapes.extend(vectors.iter().copied().filter(is_short).filter(width).map(of_warp));
     if longest <= WARP_ROW {
         shapes.push(of_warp(1));
@@ -162,9 +167,19 @@ pub fn team(cx: &Cx<'_>, group: &Group) -> Option<Team> {
             level: Level::Thread,
             width,
             vector,
+            shift: None,
         }));
     }
-    shapes.push(Shape { level: Level::Thread, width: most, vector: 1 });
+    let within = shifted(cx, group, &rows).filter(|_| longest > KEPT * MOST_THREADS);
+    shapes.extend(within.map(|(vector, shift)| {
+        let runs = ceil_div(longest + vector - 1, vector);
+        // The threads of which the fewest have nothing to do in the last turns.
+        let widths = (most / 2 / lanes..=most / lanes).map(|warps| warps * lanes).rev();
+        let idle = |width: &i64| taken_of(ceil_div(runs, *width), (KEPT / vector).max(1)) * width - runs;
+        let width = widths.min_by_key(idle).unwrap_or(most);
+        Shape { level: Level::Thread, width, vector, shift: Some(shift) }
+    }));
+    shapes.push(Shape { level: Level::Thread, width: most, vector: 1, shift: None });
     // Whoever keeps all rows of constants has them on the way while others are made.
     let mut teams = shapes.into_iter().filter_map(|shape| shape.team((cx, group), gpu, &rows));
     let first = teams.next()?;
@@ -190,7 +205,7 @@ fn of_blocks(cx: &Cx<'_>, group: &Group, rows: &Rows, vector: Option<i64>) -> Op
         points(&cx.loops.facts, &group.outer) <= i64::from(gpu.units) * MOST_BLOCKS || bytes >= FEW_BYTES;
     let most = (runs / VECTORS_AHEAD).min(THREADS);
     let width = (1..=most / lanes).map(|warps| warps * lanes).rfind(|width| runs % width == 0)?;
-    is_launched_in_time.then_some(Shape { level: Level::Thread, width, vector })
+    is_launched_in_time.then_some(Shape { level: Level::Thread, width, vector, shift: None })
 }
 
 impl Team {
@@ -204,18 +219,20 @@ impl Shape {
     /// The team of this shape. None where it does not keep in registers what it has to: a warp all that is kept, and threads that take several
     /// elements at once all along the row that is read again.
     fn team(self, (cx, group): (&Cx<'_>, &Group), gpu: &Gpu, rows: &Rows) -> Option<Team> {
-        let Shape { level, width, vector } = self;
+        let Shape { level, width, vector, shift } = self;
+        // Elements of the runs in which rows begin.
+        let beside = if shift.is_some() { vector - 1 } else { 0 };
         let threads = if level == Level::Lane { width * WARPS } else { width };
         let room = (i64::from(gpu.unit.registers) / 2 / threads).min(MOST_REGISTERS);
         let (mut registers, mut shared) = (0, 0);
         let mut fits = |count: i64, buf: Buf, most: i64| {
-            let elements = ceil_div(count, width * vector) * vector;
+            let elements = ceil_div(count + beside, width * vector) * vector;
             let taken = ceil_div(elements * cx.loops.bufs[buf].dtype.size() as i64, 4);
             let fits = elements <= most && registers + taken <= room;
             registers += if fits { taken } else { 0 };
             fits
         };
-        let only_registers = level == Level::Lane || vector > 1;
+        let only_registers = level == Level::Lane || vector > 1 && shift.is_none();
         let mut locals = Vec::new();
         for &(buf, passed, bytes) in &rows.locals {
             let space = match passed {
@@ -239,7 +256,7 @@ impl Shape {
         for read in rows.reads.iter().filter(|read| read.is_repeated || vector > 1) {
             let Read { copy, is_repeated, is_ahead } = read;
             let Some(count) = copy.row.map_or(Some(1), |row| row.extent.as_int()) else { continue };
-            let bytes = count * cx.loops.bufs[copy.buf].dtype.size() as i64;
+            let bytes = (count + width * beside) * cx.loops.bufs[copy.buf].dtype.size() as i64;
             let most = if *is_ahead { KEPT_AHEAD } else { KEPT };
             let is_kept = copy.row.is_none() || fits(count, copy.buf, most);
             // A row that all have in common is in the cache of their unit.
@@ -257,7 +274,7 @@ impl Shape {
             };
             copies.push(RowCopy { space, is_of_turn, is_ahead: *is_ahead && is_kept, ..copy.clone() });
         }
-        Some(Team { level, width, vector, locals, copies, shared })
+        Some(Team { level, width, vector, shift, locals, copies, shared })
     }
 }
 
@@ -298,6 +315,50 @@ fn vectors(cx: &Cx<'_>, group: &Group, rows: &Rows) -> Vec<i64> {
         .take_while(|&count| count > 1)
         .filter(|&count| is_aligned(count))
         .collect()
+}
+
+/// How many elements side by side a thread may take at once of rows that begin within a run of so many, with how many of them are before a row: where
+/// rows of one length are read of memory that has whole runs, or stored, and all begin at the same place of a run. Of rows of an odd number of bf16
+/// each begins elsewhere. A thread that takes them one by one begins an access of 2 bytes for each load and store, and where a block shares what is too
+/// long for registers these are so many that a unit begins too few to keep memory busy.
+fn shifted(cx: &Cx<'_>, group: &Group, rows: &Rows) -> Option<(i64, Expr)> {
+    let shared = group.facts(&cx.loops.facts);
+    let mut length = None;
+    let (mut starts, mut widest): (Vec<Expr>, i64) = (Vec::new(), 1);
+    if rows.locals.iter().any(|local| !matches!(local.1, Passed::Row)) {
+        return None;
+    }
+    for member in &group.members {
+        let own = nest(cx.loops, member.stmt);
+        let Some(row) = spread(cx, member) else { continue };
+        let along = own.reduced.iter().chain(own_axes(own, member)).count();
+        if along > 1 || *length.get_or_insert(row.extent) != row.extent {
+            return None;
+        }
+        let facts = own.facts(&shared);
+        for (access, place) in bound_places(cx.loops, own, &member.bind, &facts) {
+            let mut copied = rows.reads.iter().filter(|read| read.copy.row.is_some());
+            let is_copied = copied.any(|read| read.copy.buf == access.buf && read.copy.made_by.is_none());
+            match stride(place, row.var) {
+                Stride::Zero => {}
+                Stride::Unit if is_copied || access.store => {
+                    starts.push(place.replace(row.var, Expr::zero()));
+                    widest = widest.max(cx.loops.bufs[access.buf].dtype.size() as i64);
+                }
+                Stride::Unit | Stride::Elements(_) | Stride::Irregular => return None,
+            }
+        }
+    }
+    length?.as_int()?;
+    // Accesses of 4 bytes keep memory busy.
+    let vector = if widest < 4 { i64::from(Gpu::VECTOR_BYTES) / widest } else { return None };
+    let is_multiple = |e: Expr| shared.simplify(e.modulo(vector)).is_zero();
+    let mut copied = rows.reads.iter().filter(|read| read.copy.row.is_some()).map(|read| read.copy.buf);
+    let are_whole = copied.all(|buf| is_multiple(cx.loops.bufs[buf].elements()));
+    let first = *starts.first()?;
+    let are_alike = starts.iter().all(|&start| is_multiple(start - first));
+    let shift = shared.simplify(first.modulo(vector));
+    (are_whole && are_alike && !shift.is_zero()).then_some((vector, shift))
 }
 
 /// The buffers that members read at the same elements of each row and that have one content: those that several of them read or one reduces,
