@@ -1,6 +1,5 @@
 """Compiled graphs as AOTAutograd calls them. They can be pickled, so that AOTAutograd keeps what it made of a model for other processes."""
 
-import contextlib
 import io
 import pickle
 import sys
@@ -51,6 +50,8 @@ class Function(OutputCode):
         # One that leaves all arguments as they are, once a call is to.
         self._keeping = None
         self._offsets = [*self.converted.offsets.items()]
+        # Operators that PyTorch runs ask for the device of the calls that they are in.
+        self._has_host_operators = bool(compiled.fallbacks)
         # Until the first call, which compares them with those of other processes.
         self._exchanges = self.converted.exchanges
         host.HOST.ordered.update(self.converted.ordered)
@@ -72,8 +73,9 @@ class Function(OutputCode):
         # Dynamo guards neither levels of forward derivatives nor where tensors begin in their storages.
         if forward_ad._current_level >= 0 and any(map(_is_dual, args)):
             return self._left(args)
-        if self._offsets and any(args[position].storage_offset() != offset for position, offset in self._offsets):
-            return self._left(args)
+        for position, offset in self._offsets:
+            if args[position].storage_offset() != offset:
+                return self._left(args)
         if self.converted.apart and any(_overlaps(args[position]) for position in self.converted.apart):
             return self._left(args)
         converted, compiled = self.converted, self.compiled
@@ -88,10 +90,14 @@ class Function(OutputCode):
             self._exchanges = None
         if converted.is_seeded:
             args.append(torch.empty((), dtype=torch.int64, device="cpu").random_())
-        host.HOST.works_on(converted.gpu)
+        if self._has_host_operators:
+            host.HOST.works_on(converted.gpu)
         before = host.HOST.effects() if converted.ordered else 0
         try:
-            with self._shown(args) if converted.objects else contextlib.nullcontext():
+            if converted.objects:
+                with self._shown(args):
+                    results = compiled(args)
+            else:
                 results = compiled(args)
         except _litz.CheckError as error:
             # What has effects is not to be run twice.
