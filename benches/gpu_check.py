@@ -47,7 +47,7 @@ BENCHES, TESTS = ROOT / "benches", ROOT / "crates/litz-py/python/tests"
 
 # Sections in order, and the seconds that each may take.
 LIMITS = {
-    "files": 240, "cases": 400, "kernels": 300, "attention": 120, "launch": 60, "captured": 300, "token": 240, "start": 180, "models": 300,
+    "files": 240, "cases": 400, "kernels": 300, "attention": 120, "settings": 200, "launch": 60, "captured": 300, "token": 240, "start": 180, "models": 300,
     "repeat": 300, "memory": 240, "gpus": 120, "capture": 120, "random": 300, "opinfo": 560, "sanitizer": 300,
 }
 # Those that have the figures of docs/gpu.md.
@@ -376,7 +376,7 @@ def lines_of_checks(rows, script: pathlib.Path):
 
 SECTIONS = {
     "files": files, "cases": cases, "opinfo": opinfo, "random": random, "sanitizer": sanitizer, "gpus": gpus, "capture": capture,
-    **{name: timed(name) for name in (*MEASURED, "models", "repeat", "memory")},
+    **{name: timed(name) for name in (*MEASURED, "settings", "models", "repeat", "memory")},
 }
 
 

@@ -49,6 +49,20 @@ def nbytes(value) -> int:
     return sum(map(nbytes, value)) if isinstance(value, (tuple, list)) else 0
 
 
+# How far results may be from eager mode's, of the largest of them.
+CLOSE = {torch.bfloat16: 2e-2, torch.float16: 4e-3, torch.float32: 1e-3}
+
+
+def distance(ours, expected) -> float:
+    """The largest difference of floats, of the largest of them."""
+    if isinstance(expected, (tuple, list)):
+        return max((distance(a, b) for a, b in zip(ours, expected, strict=True)), default=0.0)
+    if not isinstance(expected, torch.Tensor) or not expected.is_floating_point():
+        return 0.0
+    ours, expected = ours.double(), expected.double()
+    return ((ours - expected).abs().max() / expected.abs().max().clamp_min(1e-30)).item()
+
+
 def turn(function, sets):
     """A function that calls `function` on each of the sets, as one graph where that can be captured, and says whether it is."""
     for given in sets[:2]:
@@ -133,11 +147,14 @@ def time_kernel(rows, name, function, make, flops):
     result = function(*first)
     moved = nbytes(first) + nbytes(result)
     sets = [first] + [make() for _ in range(min(63, max(1, -(-2 * cache_bytes() // max(nbytes(first), 1)))))]
-    turns, missing = {}, {}
+    turns, missing, error = {}, {}, float("nan")
     for peer, compile in PEERS.items():
         torch._dynamo.reset()
         try:
-            turns[peer] = turn(compile(function), sets)
+            compiled = compile(function)
+            if peer == "litz":
+                error = distance(compiled(*first), result)
+            turns[peer] = turn(compiled, sets)
         except Exception as error:
             torch.cuda.synchronize()
             missing[peer] = f"{type(error).__name__}: {error}"[:200]
@@ -149,7 +166,8 @@ def time_kernel(rows, name, function, make, flops):
     found = {f"{peer}_us": value for peer, value in times.items()}
     rate = {"tflops": flops / times["litz"] / 1e6} if flops and "litz" in times else {}
     by_host = [peer for peer, (_, _, how) in turns.items() if how != "graph"]
-    rows.add(name, None if "litz" in times else False, MB=moved / 1e6, **found, **ratios, **rate, **({"not_captured": by_host} if by_host else {}), **missing)
+    is_right = "litz" in times and error < CLOSE[first[0].dtype]
+    rows.add(name, is_right, error=error, MB=moved / 1e6, **found, **ratios, **rate, **({"not_captured": by_host} if by_host else {}), **missing)
 
 
 def kernels(rows, options):
@@ -183,12 +201,45 @@ def attention(rows, options):
 
     table = {"16 x 12 x 197 x 64 of a packed product": (packed, lambda: (n(16, 197, 3 * 768),), 4 * 16 * 12 * 197**2 * 64)}
     for batch, heads, length, head, function in (
-        (16, 12, 128, 64, attend), (4, 12, 512, 64, causal), (4, 32, 2048, 128, attend), (4, 32, 2048, 128, causal),
+        (16, 12, 128, 64, attend), (4, 12, 512, 64, causal), (1, 32, 1024, 64, causal), (4, 16, 2048, 64, attend), (4, 16, 2048, 64, causal),
+        (4, 16, 2048, 96, attend), (4, 8, 2048, 256, causal), (4, 32, 2048, 128, attend), (4, 32, 2048, 128, causal), (2, 16, 1000, 64, attend),
     ):
         shape, share = (batch, heads, length, head), 0.5 if function is causal else 1
         name = " x ".join(map(str, shape)) + (" causal" if function is causal else "")
         table[name] = (function, lambda shape=shape: tuple(n(*shape) for _ in range(3)), share * 4 * batch * heads * length**2 * head)
     time_kernels(rows, table)
+
+
+# Settings of the scheduler that are no defaults for want of figures.
+SETTINGS = ({}, {"tile_columns": 32}, {"blocks_at_once": 2}, {"blocks_at_once": 2, "tile_columns": 32})
+
+
+def settings(rows, options):
+    """Products of models in bfloat16 by each of `SETTINGS`, turn by turn beside eager mode's, which are cuBLAS's."""
+    n = lambda *shape: normal(*shape, dtype=torch.bfloat16)
+    gelu = lambda x, w, b: F.gelu(F.linear(x, w, b))
+    table = [(f"linear {m} x {k} x {columns}", F.linear, m, k, columns) for m in (2048, 3152) for k, columns in ((768, 2304), (768, 768), (768, 3072), (3072, 768))]
+    table += [("linear and gelu 2048 x 768 x 3072", gelu, 2048, 768, 3072), ("linear 1024 x 2048 x 8192", F.linear, 1024, 2048, 8192)]
+    table += [("linear 4096 x 4096 x 4096", F.linear, 4096, 4096, 4096)]
+    for name, function, m, k, columns in table:
+        if rows.kept(name):
+            continue
+        make = lambda: (n(m, k), n(columns, k), n(columns))
+        with torch.no_grad():
+            sets = [make() for _ in range(max(2, -(-2 * cache_bytes() // nbytes(make()))))]
+            expected, turns, wrong = function(*sets[0]), {"eager": turn(function, sets)}, {}
+            for setting in SETTINGS:
+                torch._dynamo.reset()
+                ours = torch.compile(function, backend="litz", dynamic=False, options=dict(setting))
+                label = "+".join(f"{key}={value}" for key, value in setting.items()) or "default"
+                wrong[label] = distance(ours(*sets[0]), expected)
+                turns[label] = turn(ours, sets)
+            times = medians(turns)
+        found = {f"{label}/eager": times[label] / times["eager"] for label in wrong}
+        worst = max(wrong.values())
+        rows.add(name, worst < CLOSE[torch.bfloat16], eager_us=times["eager"], **found, error=worst)
+        del sets, turns
+        torch.cuda.empty_cache()
 
 
 def host_time(run, calls) -> float:
