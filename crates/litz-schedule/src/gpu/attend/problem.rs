@@ -159,7 +159,8 @@ impl<'a> Problem<'a> {
         let others: i64 = self.others.iter().map(count).product();
         let blocks = others * ceil_to(rows, WARPS * TILES * ROWS) / (WARPS * TILES * ROWS);
         let fits = self.registers_of_tiles() * TILES <= REGISTERS_OF_TILES;
-        let tiles = if fits && blocks >= BLOCKS * i64::from(self.gpu.units) { TILES } else { 1 };
+        let is_worth = rows > ROWS && blocks >= BLOCKS * i64::from(self.gpu.units);
+        let tiles = if fits && is_worth { TILES } else { 1 };
         let count = (1..=WARPS).find(|&warps| warps == WARPS || rows <= warps * tiles * ROWS).unwrap_or(1);
         self.unit = Unit::Warps { count, tiles };
         Some(self)
