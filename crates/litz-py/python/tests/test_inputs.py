@@ -67,6 +67,17 @@ def test_float8_linear():
     check(f, randn(3, 16), randn(8, 16).to(torch.float8_e4m3fn), torch.tensor(0.5), reference=False)
 
 
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("scales", ["one", "rows"])
+def test_scaled_products_of_float8(scales, bias):
+    def f(x, w, a, b, bias):
+        return torch._scaled_mm(x, w.t(), a, b, bias=bias, out_dtype=torch.bfloat16)
+
+    x, w = randn(16, 48).to(torch.float8_e4m3fn), randn(32, 48).to(torch.float8_e4m3fn)
+    a, b = (torch.tensor(0.5), torch.tensor(0.25)) if scales == "one" else (torch.rand(16, 1) + 0.5, torch.rand(1, 32) + 0.5)
+    check(f, x, w, a, b, randn(32).to(torch.bfloat16) if bias else None, reference=False)
+
+
 def test_quick_changes_between_kinds_of_arguments():
     fast = compiled(lambda x: x * 2)
     base = randn(64)
