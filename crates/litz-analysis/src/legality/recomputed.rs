@@ -103,10 +103,12 @@ impl<'a> Verifier<'a> {
             "duplicate-name",
             format_args!("`{name}` is the name of a copy and of something else"),
         );
+        // Of several contents it is a copy of the last: copies run behind all that the program has, and ahead of what reads them.
         let writers = self.writers_of(original);
-        let is_given = usize::from(self.loops.bufs[original].kind != BufKind::Temp);
-        let is_once = writers.len() + is_given == 1 && !writers.iter().any(|at| self.iterated.contains(at));
-        let message = format_args!("`{of}` has several contents: `{name}` would be a copy of which?");
+        let has_contents = !writers.is_empty() || self.loops.bufs[original].kind != BufKind::Temp;
+        let is_once = has_contents && !writers.iter().any(|at| self.iterated.contains(at));
+        let message =
+            format_args!("`{of}` has another content in each iteration: `{name}` would be a copy of which?");
         self.report.check(is_once, "copied-buffer", message);
         made
     }

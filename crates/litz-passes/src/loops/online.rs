@@ -23,7 +23,7 @@ use litz_analysis::contraction::Columns;
 use litz_analysis::online::{self, Chain, Correction, Member, Reference, Role};
 use litz_analysis::{Contraction, Uses};
 use litz_ir::Dtype;
-use litz_ir::loops::{Axis, Buf, BufKind, Inst, InstOp, Loops, Nest, Stmt};
+use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Stmt};
 use litz_ir::target::{BlockNeeds, Gpu, Target};
 use litz_sym::{Expr, Sym};
 use std::collections::BTreeSet;
@@ -257,12 +257,13 @@ fn has_panels(loops: &Loops, nest: &Nest, at: usize, chain: &Chain) -> bool {
         return true;
     }
     let data = &loops.bufs[*buf];
-    let writers = loops.stmts.iter().filter(|stmt| stmt.writes().contains(buf)).count();
+    let mut writers = (0..loops.stmts.len()).filter(|&stmt| loops.stmts[stmt].writes().contains(buf));
+    let is_there = |writer: usize| chain.members.keys().next().is_some_and(|&first| writer < first);
     let (Some((last, others)), Some(place)) = (data.strides.split_last(), index.last()) else { return false };
     let is_whole = |axis: &Axis| place.has_sym(axis.var) && loops.facts.divides(PANEL, axis.extent);
     let unit = i64::from(Gpu::VECTOR_BYTES) / data.dtype.size() as i64;
-    // Nobody copies what has several contents.
-    writers + usize::from(data.kind != BufKind::Temp) == 1
+    // What is copied gets no other contents.
+    writers.all(is_there)
         && last.is_one()
         && data.sizes.len() <= Gpu::BOX_DIMS
         && others.iter().all(|&stride| loops.facts.divides(unit, stride))

@@ -5,6 +5,7 @@
 use super::looped;
 use crate::axes::fresh;
 use crate::context::Cx;
+use crate::group::{Group, Member};
 use litz_analysis::access::substitute;
 use litz_ir::Scalar;
 use litz_ir::kernel::Swizzle;
@@ -59,12 +60,22 @@ pub fn is_guarded_at_end(loops: &Loops, op: &InstOp) -> bool {
 }
 
 impl Staged {
-    /// A buffer that is read at `index`, in terms of a kernel's axes. None where no dimension goes along one of these two axes alone, where
-    /// nobody knew what is copied, as the buffer has several contents, or where data says which element it is.
-    pub fn of(cx: &Cx<'_>, buf: Buf, index: Vec<Expr>, axes: [Axis; 2]) -> Option<Staged> {
+    /// A buffer that a member of a kernel reads at `index`, in terms of the kernel's axes. None where no dimension goes along one of these two axes
+    /// alone, where the buffer gets other contents in the kernel or behind it, or where data says which element it is.
+    pub fn of(
+        cx: &Cx<'_>,
+        (group, reader): (&Group, &Member),
+        buf: Buf,
+        index: Vec<Expr>,
+        axes: [Axis; 2],
+    ) -> Option<Staged> {
         let (loops, deps) = (cx.loops, cx.deps);
-        let writers = deps.users[buf].iter().filter(|&&user| deps.stmts[user].writes.contains(&buf)).count();
-        if writers + usize::from(loops.bufs[buf].kind != BufKind::Temp) != 1 {
+        let writers = || deps.users[buf].iter().filter(|&&user| deps.stmts[user].writes.contains(&buf));
+        let is_one = writers().count() + usize::from(loops.bufs[buf].kind != BufKind::Temp) == 1;
+        let is_there = |writer: &usize| {
+            *writer < reader.stmt && group.members.iter().all(|member| member.stmt != *writer)
+        };
+        if !is_one && !writers().all(is_there) {
             return None;
         }
         let binds = loops

@@ -92,7 +92,7 @@ pub fn across(
                 matches!(&own.body[access.at].op, InstOp::Load { guard, .. } if !guard.is_empty());
             let bound = |at: Expr| facts.simplify(substitute(substitute(at, &member.bind), values));
             let index = access.index.iter().map(|&at| bound(at)).collect();
-            let copy = Staged::of(cx, access.buf, index, [lane, axis]);
+            let copy = Staged::of(cx, (group, member), access.buf, index, [lane, axis]);
             let copy = copy.filter(|copy| !is_guarded && copy.begins_at_zero(0) && copy.begins_at_zero(1))?;
             match staged.iter().find(|other| other.buf == copy.buf) {
                 None => staged.push(copy),

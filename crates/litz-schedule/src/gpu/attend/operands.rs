@@ -73,7 +73,7 @@ fn operand(problem: &Problem<'_>, task: &Task<'_>, (side, load): (usize, usize))
     let along = if side == 0 { problem.row } else { columns.axis };
     let across = if side == 0 { problem.rows() } else { columns.padded() };
     let points = [across, ceil_to(depth.extent.as_int().unwrap_or(0), i64::from(by.depth))];
-    let mut staged = Staged::of(cx, *buf, index, [along, depth])?;
+    let mut staged = Staged::of(cx, (problem.group, task.member), *buf, index, [along, depth])?;
     // Beyond the end of an axis that begins elsewhere there are elements of something else.
     let is_padded = |at: usize| {
         let axis = [along, depth][at];

@@ -76,9 +76,10 @@ impl Passing {
                     let rest = problem.sides[at].extent.modulo(tile.sides(problem.unit)[at]);
                     staged.begins_at_zero(at) || cx.loops.facts.simplify(rest).is_zero()
                 };
-                let staged = Staged::of(cx, access.buf, index, problem.sides).filter(|staged| {
-                    of_warp[side] * size >= LEAST_BYTES && is_whole(staged, 0) && is_whole(staged, 1)
-                });
+                let staged = Staged::of(cx, (problem.group, member), access.buf, index, problem.sides)
+                    .filter(|staged| {
+                        of_warp[side] * size >= LEAST_BYTES && is_whole(staged, 0) && is_whole(staged, 1)
+                    });
                 if let Some(staged) = staged
                     && let Some(vector) = staged.vector(cx, &facts)
                 {

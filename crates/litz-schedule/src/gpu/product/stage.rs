@@ -153,7 +153,13 @@ fn operand(problem: &Problem<'_>, product: &Contracted<'_>, buf: Buf, index: &[E
     let index: Vec<Expr> = index.iter().map(|&at| facts.simplify(substitute(at, &values))).collect();
     let is_there = |side: &usize| index.iter().any(|at| at.has_sym(problem.sides[*side].var));
     let side = [0, 1].into_iter().find(is_there)?;
-    let staged = Staged::of(problem.cx, buf, index, [problem.sides[side], problem.depth])?;
+    let staged = Staged::of(
+        problem.cx,
+        (problem.group, product.member),
+        buf,
+        index,
+        [problem.sides[side], problem.depth],
+    )?;
     // Windows that a tile goes past the end of are read where they are.
     let axes = [problem.sides[side], problem.depth];
     let largest = LARGEST_SIDES[usize::from(matches!(problem.unit, Unit::Warpgroup(_)))];
