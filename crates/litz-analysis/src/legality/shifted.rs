@@ -56,10 +56,15 @@ mod tests {
 
     /// Whether the loops are proved to take each point of `rows` rows of 20 elements once, and whether they do.
     fn covers(rows: i64, value: &str, loops: &[(&str, i64)]) -> (bool, bool) {
+        covers_rows(rows, ["g", value], loops)
+    }
+
+    /// The same where a row has the first value, and its element the second.
+    fn covers_rows(rows: i64, values: [&str; 2], loops: &[(&str, i64)]) -> (bool, bool) {
         let facts = Facts::new();
         let loops: Vec<Axis> = loops.iter().map(|&(name, extent)| axis(name, extent)).collect();
         let parse = |text: &str| litz_sym::parse(text).expect("an expression");
-        let bound = [("i", rows, "g"), ("j", 20, value)].map(|(name, extent, value)| Bound {
+        let bound = [("i", rows, values[0]), ("j", 20, values[1])].map(|(name, extent, value)| Bound {
             axis: Sym::new(name),
             extent: Expr::int(extent),
             value: parse(value),
@@ -134,5 +139,40 @@ mod tests {
             "rows past the end are no points"
         );
         assert_eq!(covers(32, "8*t + v - mod(g, 8)", &[("g", 16), ("t", 4), ("v", 8)]), (false, false));
+    }
+
+    /// Of values that are made of pieces, those that are proved take each point once; some are.
+    #[test]
+    fn what_is_proved_is_so() {
+        let rows = ["g", "15 - g", "g + t", "floordiv(g, 2)", "mod(g, 16)"];
+        let runs = ["8*t + v", "7*t + v", "t + 4*v", "8*t - v + 7", "8*t + v + 1", "8*t + v - 1"];
+        let moves = [
+            "mod(g, 8)",
+            "mod(3*g, 8)",
+            "2*mod(g, 4)",
+            "mod(g + t, 8)",
+            "floordiv(g, 2)",
+            "mod(g, 16)",
+            "mod(t, 8)",
+            "t*mod(g, 2)",
+            "mod(g, 8) - mod(g, 4)",
+            "0 - mod(g, 8)",
+        ];
+        let (mut proved, mut wrong) = (0, 0);
+        for row in rows {
+            for run in runs {
+                for by in moves {
+                    for threads in [3, 4, 5] {
+                        let value = format!("{run} - ({by})");
+                        let loops = [("g", 16), ("t", threads), ("v", 8)];
+                        let (is_proved, is_true) = covers_rows(16, [row, &value], &loops);
+                        assert!(is_true || !is_proved, "i = {row}, j = {value} for t in {threads}");
+                        proved += i64::from(is_proved);
+                        wrong += i64::from(!is_true);
+                    }
+                }
+            }
+        }
+        assert!(proved > 40 && wrong > 400, "{proved} are proved, {wrong} are wrong");
     }
 }
