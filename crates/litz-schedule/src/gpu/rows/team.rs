@@ -256,7 +256,10 @@ impl Shape {
         for read in rows.reads.iter().filter(|read| read.is_repeated || vector > 1) {
             let Read { copy, is_repeated, is_ahead } = read;
             let Some(count) = copy.row.map_or(Some(1), |row| row.extent.as_int()) else { continue };
-            let bytes = (count + width * beside) * cx.loops.bufs[copy.buf].dtype.size() as i64;
+            // Of runs there is room for all that turns take.
+            let turns = || taken_of(ceil_div(count + beside, width * vector), (KEPT / vector).max(1));
+            let room = if shift.is_some() { turns() * width * vector } else { count };
+            let bytes = room * cx.loops.bufs[copy.buf].dtype.size() as i64;
             let most = if *is_ahead { KEPT_AHEAD } else { KEPT };
             let is_kept = copy.row.is_none() || fits(count, copy.buf, most);
             // A row that all have in common is in the cache of their unit.
