@@ -39,9 +39,9 @@ const BUILDS: [Build; 2] = [
         folder: "target/c-runtime",
         profile: RUNTIME,
         flags: &["--no-default-features"],
-        most_bytes: 3 << 20,
+        most_bytes: 3_000_000,
     },
-    Build { folder: "target/c", profile: "release", flags: &[], most_bytes: 60 << 20 },
+    Build { folder: "target/c", profile: "release", flags: &[], most_bytes: 60_000_000 },
 ];
 
 const HEADERS: [&str; 2] = ["litz.h", "litz_dlpack.h"];
@@ -80,7 +80,7 @@ fn install(build: &Build) -> anyhow::Result<()> {
     fs::write(cmake.join("litzConfig.cmake"), CMAKE)?;
     fs::write(cmake.join("litzConfigVersion.cmake"), cmake_version(&version))?;
     let bytes = fs::metadata(lib.join(&shared))?.len();
-    println!("{folder}/lib/{shared}: {:.2} MiB", bytes as f64 / f64::from(1 << 20));
+    println!("{folder}/lib/{shared}: {:.2} MB", bytes as f64 / 1e6);
     ensure!(bytes <= *most_bytes, "{folder}: {bytes} bytes, expected at most {most_bytes}");
     Ok(())
 }

@@ -12,7 +12,7 @@ const MANIFEST: &str = "crates/litz-py/Cargo.toml";
 const FOLDER: &str = "target/wheels";
 
 /// A wheel is to be no larger than this.
-const MOST_BYTES: u64 = 60 << 20;
+const MOST_BYTES: u64 = 60_000_000;
 
 /// Builds the wheel, says what its tag is by what it needs of the system, and returns its path.
 pub fn build() -> anyhow::Result<PathBuf> {
@@ -39,6 +39,6 @@ pub fn build() -> anyhow::Result<PathBuf> {
     let bytes = fs::metadata(wheel)?.len();
     ensure!(bytes <= MOST_BYTES, "{} has {bytes} bytes, expected at most {MOST_BYTES}", wheel.display());
     print!("{}", output(command(&python).args(["-m", "auditwheel", "show"]).arg(wheel))?);
-    println!("{}: {:.1} MiB", wheel.display(), bytes as f64 / f64::from(1 << 20));
+    println!("{}: {:.1} MB", wheel.display(), bytes as f64 / 1e6);
     Ok(wheel.clone())
 }
