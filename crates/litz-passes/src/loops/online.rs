@@ -52,6 +52,8 @@ const WARPGROUP_WIDTHS: [i64; 2] = [128, 64];
 const WARPGROUP_COLUMNS: i64 = 256;
 /// Columns of a panel of theirs, the narrowest.
 const PANEL: i64 = 32;
+/// Rows that a block of theirs has, and columns that it takes at a time, at most.
+const WARPGROUP_ROWS: i64 = 128;
 /// Rows and columns from which on they take blocks: those of warps are smaller, so that all units have some sooner.
 const LEAST_OF_WARPGROUP: [i64; 2] = [64, 1024];
 
@@ -261,13 +263,20 @@ fn has_panels(loops: &Loops, nest: &Nest, at: usize, chain: &Chain) -> bool {
     let is_there = |writer: usize| chain.members.keys().next().is_some_and(|&first| writer < first);
     let (Some((last, others)), Some(place)) = (data.strides.split_last(), index.last()) else { return false };
     let is_whole = |axis: &Axis| place.has_sym(axis.var) && loops.facts.divides(PANEL, axis.extent);
+    // Rows past the end of an axis that is a part of a dimension are those of something else.
+    let is_axis = |place: Expr| {
+        let counts = |axis: &&Axis| place.linear(axis.var).is_some_and(|(step, _)| step.is_one());
+        place.as_sym().is_some()
+            || nest.all_axes().filter(counts).all(|axis| loops.facts.divides(WARPGROUP_ROWS, axis.extent))
+    };
     let unit = i64::from(Gpu::VECTOR_BYTES) / data.dtype.size() as i64;
     // What is copied gets no other contents.
     writers.all(is_there)
+        && index[..index.len() - 1].iter().all(|&place| is_axis(place))
         && last.is_one()
         && data.sizes.len() <= Gpu::BOX_DIMS
         && others.iter().all(|&stride| loops.facts.divides(unit, stride))
-        && nest.all_axes().any(|axis| is_whole(&axis))
+        && nest.all_axes().any(is_whole)
 }
 
 /// Slabs of the columns of a chain of products, by hints: as many as one wave of blocks has.
