@@ -1,11 +1,25 @@
 /* Runs the chunks of launches on a pool of threads. */
 #define _POSIX_C_SOURCE 200809L
+/* For `syscall`. */
+#define _DEFAULT_SOURCE
 
 #include "litz_model.h"
 
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
+
+#if defined(__x86_64__) && defined(__linux__)
+#include <sys/syscall.h>
+
+/* Asks for the state of tile registers (AMX), which kernels for processors that have them use: Linux keeps it for processes that ask. It refuses where the
+ * processor has none, which kernels for others do without. (arch_prctl(2), ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA.) */
+static void ask_for_tiles(void) {
+  syscall(SYS_arch_prctl, 0x1023, 18);
+}
+#else
+static void ask_for_tiles(void) {}
+#endif
 
 typedef struct worker {
   litz_pool *pool;
@@ -143,6 +157,7 @@ litz_pool *litz_pool_new(int threads) {
     free(pool);
     return NULL;
   }
+  ask_for_tiles();
   pool->has_cores = sysconf(_SC_NPROCESSORS_ONLN) >= threads;
   pthread_mutex_init(&pool->lock, NULL);
   pthread_cond_init(&pool->begun, NULL);
