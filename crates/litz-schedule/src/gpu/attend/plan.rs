@@ -36,7 +36,7 @@ use super::operands::{Operand, operands};
 use super::problem::{BUFFERS, Columns, Kind, Problem, ROWS, Task, Unit, ceil_to};
 use crate::cost::size;
 use crate::draft::Planned;
-use crate::gpu::{looped, passed_on, register};
+use crate::gpu::{looped, passed_on, register, registers_at_once};
 use crate::region::end;
 use litz_analysis::access::substitute;
 use litz_ir::loops::{Axis, Buf};
@@ -96,10 +96,10 @@ pub fn plan(problem: &Problem<'_>) -> Planned {
 /// Registers of a thread, where warpgroups take rows: what a unit has for one block. An assembler that is not told counts the warp that copies for a
 /// whole warpgroup.
 fn registers_of(problem: &Problem<'_>) -> Option<u32> {
-    const STEP: u32 = 8;
-    let threads = (problem.warps() as u32 + 1) * Gpu::LANES;
-    let all = problem.gpu.unit.registers / threads / STEP * STEP;
-    matches!(problem.unit, Unit::Warpgroups(_)).then_some(all).filter(|&all| all < Gpu::REGISTERS)
+    let threads = (problem.warps() + 1) * i64::from(Gpu::LANES);
+    let is_of_warpgroups = matches!(problem.unit, Unit::Warpgroups(_));
+    let all = is_of_warpgroups.then(|| registers_at_once(problem.gpu, 1, threads)).flatten();
+    all.filter(|&all| all < Gpu::REGISTERS)
 }
 
 /// What the warps of a block go through.

@@ -77,7 +77,7 @@ pub fn plan(problem: &Problem<'_>) -> Planned {
     let sums = tile.each.iter().product::<i64>() * problem.products.len() as i64;
     let is_full = problem.unit == Unit::Threads && sums == SUMS && problem.operand_bytes() <= 4;
     let all = tile.threads(problem.unit) + i64::from(Gpu::LANES);
-    let registers = is_full.then_some(REGISTERS).or(problem.share_of_block(problem.unit, all).0);
+    let registers = is_full.then_some(REGISTERS).or(problem.registers(all));
     let kernel = KernelPlan { persistent, registers, ..KernelPlan::new(grid, 1, body) };
     Planned { is_whole: true, ..Planned::from(kernel) }
 }
@@ -248,9 +248,7 @@ impl Points<'_> {
         match problem.unit {
             Unit::Warpgroup(_) => {
                 let results: i64 = Passing::of(problem, self.tile).iter().map(Passing::bytes).sum();
-                let threads = self.tile.threads(problem.unit) + i64::from(Gpu::LANES);
-                let shared = problem.share_of_block(problem.unit, threads).1;
-                ((shared - results) / bytes).clamp(2, MOST_BUFFERS) as u32
+                ((problem.shared_bytes() - results) / bytes).clamp(2, MOST_BUFFERS) as u32
             }
             Unit::Warp(_) => {
                 let most = size(&problem.cx.loops.facts, steps).clamp(BUFFERS.into(), MOST_BUFFERS);

@@ -3,8 +3,8 @@
 use crate::axes::{merge_axes, order_axes};
 use crate::context::Cx;
 use crate::cost::{points, size};
-use crate::gpu::Apart;
 use crate::gpu::stage::is_guarded_at_end;
+use crate::gpu::{Apart, registers_at_once};
 use crate::group::{Group, Member, beside_axes};
 use crate::nest;
 use litz_analysis::Contraction;
@@ -123,14 +123,16 @@ impl Problem<'_> {
         }
     }
 
-    /// Registers of a thread and bytes of shared memory that each of several blocks of so many threads has, which a unit runs at once.
-    pub fn share_of_block(&self, unit: Unit, threads: i64) -> (Option<u32>, i64) {
-        const STEP: i64 = 8;
-        let blocks = self.blocks_at_once(unit);
-        let registers = i64::from(self.gpu.unit.registers) / (blocks * threads) / STEP * STEP;
-        let registers = u32::try_from(registers).ok().filter(|_| blocks > 1);
-        let shared = self.gpu.unit.shared_bytes / blocks - Gpu::RESERVED_BYTES;
-        (registers, shared.min(self.gpu.shared_bytes))
+    /// Registers of a thread, where a unit runs several blocks of so many threads at once.
+    pub fn registers(&self, threads: i64) -> Option<u32> {
+        let blocks = self.blocks_at_once(self.unit);
+        registers_at_once(self.gpu, blocks, threads).filter(|_| blocks > 1)
+    }
+
+    /// Bytes that the threads of a block may share.
+    pub fn shared_bytes(&self) -> i64 {
+        let share = self.gpu.unit.shared_bytes / self.blocks_at_once(self.unit);
+        self.gpu.shared_bytes.min(share - Gpu::RESERVED_BYTES)
     }
 }
 
