@@ -4,10 +4,12 @@
 
 The first call makes a matrix, slowly and in few blocks, and the second one multiplies it with a row: as a weight, which its product loads before the
 kernel in front has ended. Were that one there before the first call has ended, it would load what is still being made. Each replay has other inputs, and
-results have equal bits. Prints a line for each way to make the matrix; exit status 1 where one is wrong.
+results have equal bits. And a graph is replayed whose compiled function is gone. Prints a line for each check; exit status 1 where one is wrong.
 """
 
 import argparse
+import functools
+import gc
 import sys
 
 import torch
@@ -81,23 +83,53 @@ def check(make, is_compiled: bool, replays: int):
         raise AssertionError("results are not eager mode's")
 
 
+def check_forgotten(replays: int):
+    """Raises where a graph's replays are wrong after the compiled function that it has captured is gone, with its code and memory."""
+    generator = torch.Generator(device="cuda").manual_seed(7)
+    normal = lambda *shape: torch.randn(shape, device="cuda", generator=generator).bfloat16()
+    row, weight = normal(1, COLUMNS), normal(ROWS, COLUMNS)
+    function = compiled(multiplied)
+    function(row, weight)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = function(row, weight)
+    expected = function(row, weight).clone()
+    del function
+    torch._dynamo.reset()
+    gc.collect()
+    # Others take what it had of memory and code.
+    other = compiled(lambda x: x.float().sin().cumsum(0))
+    rest = [other(normal(ROWS, COLUMNS)) for _ in range(2)]
+    for number in range(replays):
+        result.zero_()
+        graph.replay()
+        torch.cuda.synchronize()
+        if not torch.equal(result, expected):
+            raise AssertionError(f"replay {number} differs in {(result != expected).sum().item()} of {ROWS} numbers")
+    del rest
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--replays", type=int, default=200)
     args = parser.parse_args()
     torch._dynamo.register_backend(name="litz")(litz.dynamo.backend)
-    is_right = True
+    checks = {"forgotten": lambda: check_forgotten(args.replays)}
     for make in (long_rows, running, product, points):
         for is_compiled in (True, False):
             name = make.__name__ if is_compiled else f"{make.__name__}_of_pytorch"
-            torch._dynamo.reset()
-            try:
-                with torch.no_grad():
-                    check(make, is_compiled, args.replays)
-                print(f"{name:22} right", flush=True)
-            except Exception as error:
-                is_right = False
-                print(f"{name:22} WRONG {type(error).__name__}: {error}", flush=True)
+            checks[name] = functools.partial(check, make, is_compiled, args.replays)
+    is_right = True
+    for name, run in checks.items():
+        torch._dynamo.reset()
+        try:
+            with torch.no_grad():
+                run()
+            print(f"{name:22} right", flush=True)
+        except Exception as error:
+            is_right = False
+            print(f"{name:22} WRONG {type(error).__name__}: {error}", flush=True)
     return 0 if is_right else 1
 
 

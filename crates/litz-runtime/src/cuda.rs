@@ -4,6 +4,7 @@
 //! know each other's addresses. Launches on a stream are asynchronous; a stream's errors, those of data among them, are reported where it is waited for.
 
 mod boxes;
+mod capture;
 mod driver;
 mod kernels;
 mod launch;
@@ -11,11 +12,12 @@ mod memory;
 mod recording;
 mod stream;
 
+use std::any::Any;
 use std::sync::Arc;
 
 use litz_ir::kernel::Kernel;
 
-use crate::device::{Device, DeviceMemory, KernelId, Stream};
+use crate::device::{Device, DeviceMemory, KernelId, RawStream, Stream};
 use crate::error::RunError;
 pub use driver::{CudaError, Facts, Gpu};
 use kernels::Kernels;
@@ -56,6 +58,16 @@ impl Device for CudaDevice {
 
     fn captures(&self) -> bool {
         true
+    }
+
+    fn captured_by(&self, stream: RawStream) -> Result<Option<u64>, RunError> {
+        let _entered = self.gpu.enter()?;
+        Ok(capture::of(stream.0.cast())?.map(|capture| capture.number))
+    }
+
+    fn keep(&self, stream: RawStream, share: Box<dyn Any + Send>) -> Result<(), RunError> {
+        let _entered = self.gpu.enter()?;
+        Ok(capture::of(stream.0.cast())?.map_or(Ok(()), |capture| capture.keep(share))?)
     }
 
     fn stream(&self) -> Result<Box<dyn Stream>, RunError> {

@@ -112,6 +112,24 @@ pub trait Device: Send + Sync {
         false
     }
 
+    /// The number of whoever captures what is enqueued on a stream of the device's own kind, to run it again. None where nobody does.
+    ///
+    /// # Errors
+    /// When the device does not know.
+    fn captured_by(&self, stream: RawStream) -> Result<Option<u64>, RunError> {
+        let _ = stream;
+        Ok(None)
+    }
+
+    /// Gives whoever captures on a stream a share of what is captured there works with: it is dropped when nobody can run that any more.
+    ///
+    /// # Errors
+    /// When the device does not take it.
+    fn keep(&self, stream: RawStream, share: Box<dyn Any + Send>) -> Result<(), RunError> {
+        let _ = (stream, share);
+        Ok(())
+    }
+
     /// Makes it the one that the calling thread works with, until [`Device::leave`]. What is enqueued in between finds it so; what is enqueued
     /// at other times has to see to it by itself, each time.
     fn enter(&self) {}

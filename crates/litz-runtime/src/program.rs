@@ -23,7 +23,7 @@ mod room;
 mod watch;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use litz_ir::graph;
 use litz_ir::kernel::Kernel;
@@ -31,7 +31,7 @@ use litz_ir::program::Program;
 
 use crate::arena::GuardPages;
 use crate::cache::{MemoryKeys, ObjectCache};
-use crate::device::Device;
+use crate::device::{Device, RawStream};
 use crate::error::{ConstantError, RunError};
 use crate::host::{Host, HostCalls, Hosted};
 use crate::limits::Limits;
@@ -45,6 +45,7 @@ use context::{Context, Deadline, Lent};
 use function::{Function, Running, facts_of};
 pub use launcher::Launcher;
 use lives::Watching;
+use memory::Memory;
 use outputs::{Fresh, Reused};
 pub use outputs::{OutputLayout, Outputs, Value};
 use plan::Plan;
@@ -66,8 +67,17 @@ pub struct Executable {
     constants: Arc<Constants>,
     /// Contexts that no call is using.
     idle: Mutex<Vec<Context>>,
+    /// What calls have worked with that somebody has captured, by the number of who did.
+    captured: Mutex<Vec<(u64, Weak<Mutex<Captured>>)>>,
     /// Memory of results that callers are done with.
     spare: Arc<Spare>,
+}
+
+/// What calls have worked with that somebody has captured, who may run again what they enqueued: it is theirs as long as they can, and no other call's.
+#[derive(Default)]
+struct Captured {
+    contexts: Vec<Context>,
+    constants: Vec<Arc<Memory>>,
 }
 
 /// What is the same whatever constants hold.
@@ -175,7 +185,13 @@ impl Executable {
             memory.keep();
         }
         let constants = Arc::new(Constants::new(layout, memory));
-        Ok(Executable { code, constants, idle: Mutex::default(), spare: Arc::default() })
+        Ok(Executable {
+            code,
+            constants,
+            idle: Mutex::default(),
+            captured: Mutex::default(),
+            spare: Arc::default(),
+        })
     }
 
     /// The same program with the constants of this executable, in the same memory, and with its state: on `device`, which has threads of
@@ -195,7 +211,13 @@ impl Executable {
             return Err(ConstantError::Unlike.into());
         }
         let constants = Arc::clone(&self.constants);
-        Ok(Executable { code, constants, idle: Mutex::default(), spare: Arc::default() })
+        Ok(Executable {
+            code,
+            constants,
+            idle: Mutex::default(),
+            captured: Mutex::default(),
+            spare: Arc::default(),
+        })
     }
 
     /// Calls the program. Each tensor that it gives has memory of its own: one that is returned twice is there twice, and
@@ -229,8 +251,9 @@ impl Executable {
             return Err(RunError::StateLost);
         }
         let memory = self.constants.current();
-        let idle = lock(&self.idle).pop();
-        let mut context = match idle {
+        let captured = self.captured(outputs.stream())?;
+        let idle = captured.as_ref().and_then(|captured| lock(captured).contexts.pop());
+        let mut context = match idle.or_else(|| lock(&self.idle).pop()) {
             Some(context) => context,
             None => self.code.context()?,
         };
@@ -238,10 +261,36 @@ impl Executable {
         if result.is_err() {
             context.settle();
         }
+        if let Some(captured) = captured {
+            let mut captured = lock(&captured);
+            captured.contexts.push(context);
+            if captured.constants.iter().all(|other| !Arc::ptr_eq(other, &memory)) {
+                captured.constants.push(memory);
+            }
+            return result;
+        }
         context.give_room();
         context.hold(memory);
         lock(&self.idle).push(context);
         result
+    }
+
+    /// What calls have that somebody captures on a stream, if anybody does.
+    fn captured(&self, stream: Option<RawStream>) -> Result<Option<Arc<Mutex<Captured>>>, RunError> {
+        let Some(stream) = stream else { return Ok(None) };
+        let device = &self.code.devices[0];
+        let Some(number) = device.captured_by(stream)? else { return Ok(None) };
+        let mut all = lock(&self.captured);
+        all.retain(|(_, captured)| captured.strong_count() > 0);
+        let known =
+            all.iter().find(|(other, _)| *other == number).and_then(|(_, captured)| captured.upgrade());
+        if known.is_some() {
+            return Ok(known);
+        }
+        let captured = Arc::new(Mutex::new(Captured::default()));
+        device.keep(stream, Box::new(Arc::clone(&captured)))?;
+        all.push((number, Arc::downgrade(&captured)));
+        Ok(Some(captured))
     }
 
     /// What calls have done so far.

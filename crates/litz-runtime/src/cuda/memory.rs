@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys;
 
+use super::capture;
 use super::driver::{CudaError, Gpu, check};
 
 /// The memory of a GPU.
@@ -28,7 +29,7 @@ impl Memory {
         // What is returned nobody can act on.
         let _entered = self.gpu.enter();
         // SAFETY: by the contract.
-        let _ = unsafe { sys::cuMemFree_v2(start.addr() as u64) };
+        let _ = capture::beside(|| unsafe { sys::cuMemFree_v2(start.addr() as u64) });
     }
 }
 
@@ -36,7 +37,8 @@ impl Memory {
 fn allocated(bytes: usize) -> Result<u64, CudaError> {
     let mut start = 0;
     // SAFETY: the address lives longer than the call.
-    let result = check("cuMemAlloc", unsafe { sys::cuMemAlloc_v2(&raw mut start, bytes) });
+    let result =
+        check("cuMemAlloc", capture::beside(|| unsafe { sys::cuMemAlloc_v2(&raw mut start, bytes) }));
     let sized = |error: CudaError| CudaError { out_of_memory: error.out_of_memory.and(Some(bytes)), ..error };
     result.map(|()| start).map_err(sized)
 }
@@ -52,14 +54,18 @@ impl Piece {
     /// So many bytes, which are zero.
     pub(super) fn zeroed(gpu: &Arc<Gpu>, bytes: usize) -> Result<Piece, CudaError> {
         let _entered = gpu.enter()?;
-        let start = allocated(bytes)?;
-        // SAFETY: what is set was allocated.
-        unsafe {
-            check("cuMemsetD8", sys::cuMemsetD8_v2(start, 0, bytes))?;
-            // The streams of launches do not wait for the one that sets it.
-            check("cuCtxSynchronize", sys::cuCtxSynchronize())?;
-        }
-        Ok(Piece { gpu: Arc::clone(gpu), start, bytes })
+        let piece = Piece { gpu: Arc::clone(gpu), start: allocated(bytes)?, bytes };
+        let mut stream = ptr::null_mut();
+        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: what is set was allocated, by a stream of its own, which nobody captures and which is waited for.
+        capture::beside(|| unsafe {
+            check("cuStreamCreate", sys::cuStreamCreate(&raw mut stream, flags))?;
+            let set = check("cuMemsetD8Async", sys::cuMemsetD8Async(piece.start, 0, bytes, stream));
+            let waited = set.and_then(|()| check("cuStreamSynchronize", sys::cuStreamSynchronize(stream)));
+            let _ = sys::cuStreamDestroy_v2(stream);
+            waited
+        })?;
+        Ok(piece)
     }
 }
 
@@ -67,7 +73,7 @@ impl Drop for Piece {
     fn drop(&mut self) {
         let _entered = self.gpu.enter();
         // SAFETY: allocated above; whoever had it has waited. What is returned nobody can act on.
-        let _ = unsafe { sys::cuMemFree_v2(self.start) };
+        let _ = capture::beside(|| unsafe { sys::cuMemFree_v2(self.start) });
     }
 }
 
@@ -88,11 +94,11 @@ impl Words {
         let count = count.max(1);
         let mut start = ptr::null_mut();
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
-        // SAFETY: the address lives longer than the call; so many words are allocated.
-        unsafe {
-            check("cuMemHostAlloc", sys::cuMemHostAlloc(&raw mut start, 4 * count, flags))?;
-            ptr::write_bytes(start.cast::<u32>(), 0, count);
-        }
+        // SAFETY: the address lives longer than the call.
+        let result = capture::beside(|| unsafe { sys::cuMemHostAlloc(&raw mut start, 4 * count, flags) });
+        check("cuMemHostAlloc", result)?;
+        // SAFETY: so many words are allocated.
+        unsafe { ptr::write_bytes(start.cast::<u32>(), 0, count) };
         Ok(Words { gpu: Arc::clone(gpu), start: start.cast(), count })
     }
 
