@@ -536,6 +536,22 @@ mod tests {
         assert_eq!(resident(128, 32, 113 << 10), 2, "shared bytes, and one KiB more");
         assert_eq!([resident(128, 32, 227 << 10), resident(128, 32, 228 << 10)], [1, 0]);
         assert_eq!(resident(1024, 65, 0), 0);
+        assert_eq!([resident(288, 168, 0), resident(288, 176, 0)], [1, 0], "nine warps are three for a part");
+        assert_eq!([gpu.registers_for(288), gpu.registers_for(256), gpu.registers_for(2048)], [168, 255, 32]);
+    }
+
+    #[test]
+    fn warps_that_copy_leave_registers_to_those_that_compute() {
+        let gpu = Gpu::new(GpuIsa::Sm90, 132);
+        for (blocks, threads, registers, at_launch) in
+            [(1, 256, 240, 168), (1, 384, 160, 128), (2, 256, 104, 80), (1, 128, 248, 136), (1, 896, 64, 64)]
+        {
+            assert_eq!(gpu.registers_beside_copies(blocks, threads), registers, "{blocks} of {threads}");
+            assert_eq!(Gpu::registers_at_launch(threads as u32, registers), at_launch);
+            let threads = threads + i64::from(Gpu::WARPGROUP);
+            let needs = BlockNeeds { threads, registers: at_launch.into(), shared_bytes: 0 };
+            assert!(gpu.resident(needs) >= 132 * blocks, "{blocks} of {threads}");
+        }
     }
 
     #[test]

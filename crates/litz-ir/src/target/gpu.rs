@@ -70,6 +70,16 @@ pub enum GpuIsa {
     Sm100,
 }
 
+/// Parts of so many that have all of them together.
+const fn div_up(all: i64, part: i64) -> i64 {
+    (all + part - 1) / part
+}
+
+/// Warps that have so many threads, at least one.
+const fn warps_of(threads: i64) -> i64 {
+    div_up(if threads < 1 { 1 } else { threads }, Gpu::LANES as i64)
+}
+
 /// `mma.sync` of a warp. Neighbouring points of a row fill a register of 32 bits.
 const fn mma(name: &'static str, dtype: Dtype, [rows, depth]: [u32; 2]) -> Instruction {
     let size = dtype.size() as u32;
@@ -220,24 +230,51 @@ impl Gpu {
     /// Registers are given to warps in so many for each thread.
     pub const REGISTER_STEP: i64 = 8;
 
+    /// Parts of a unit, which have each a share of its registers and of the warps of a block.
+    const PARTS: i64 = 4;
+    /// Registers of a thread of warps that only have boxes copied, where those that compute have some of theirs.
+    pub const COPYING_REGISTERS: u32 = 24;
+
     /// Registers of a thread, at most, with which a unit has enough of them for so many threads.
     pub fn registers_for(&self, threads: i64) -> u32 {
-        let registers =
-            i64::from(self.unit.registers) / threads.max(1) / Gpu::REGISTER_STEP * Gpu::REGISTER_STEP;
+        let of_part = i64::from(self.unit.registers) / Gpu::PARTS;
+        let warps = div_up(warps_of(threads), Gpu::PARTS);
+        let registers = of_part / (warps * i64::from(Gpu::LANES)) / Gpu::REGISTER_STEP * Gpu::REGISTER_STEP;
         registers.clamp(0, i64::from(Gpu::REGISTERS)) as u32
     }
 
-    /// Blocks that all units run at the same time, of which each needs so much. 0 where a unit has no room for one.
+    /// Registers of a thread that computes, at most, where a unit runs so many blocks at once, in each of which so many threads compute and a
+    /// warpgroup behind them has boxes copied. That gives up all but [`Gpu::COPYING_REGISTERS`]: of 64 Ki registers 256 threads have 240 each, and
+    /// not 168.
+    pub fn registers_beside_copies(&self, blocks: i64, threads: i64) -> u32 {
+        let copying = i64::from(Gpu::WARPGROUP);
+        let all = threads + copying;
+        let left =
+            i64::from(self.registers_for(blocks * all)) * all - i64::from(Gpu::COPYING_REGISTERS) * copying;
+        let registers = left / threads.max(1) / Gpu::REGISTER_STEP * Gpu::REGISTER_STEP;
+        registers.clamp(0, i64::from(Gpu::REGISTERS) / Gpu::REGISTER_STEP * Gpu::REGISTER_STEP) as u32
+    }
+
+    /// Registers that each thread of a block is launched with, of which so many threads are to have `registers` each, and a warpgroup behind them
+    /// [`Gpu::COPYING_REGISTERS`].
+    pub fn registers_at_launch(threads: u32, registers: u32) -> u32 {
+        let wanted = threads * registers + Gpu::WARPGROUP * Gpu::COPYING_REGISTERS;
+        wanted.div_ceil(threads + Gpu::WARPGROUP).next_multiple_of(Gpu::REGISTER_STEP as u32)
+    }
+
+    /// Blocks that all units run at the same time, of which each needs so much. 0 where a unit has no room for one. (CUDA's `cuda_occupancy.h` says
+    /// how registers are shared out: the warps of a block go to the four parts of a unit, as evenly as they can.)
     pub fn resident(&self, needs: BlockNeeds) -> i64 {
         let Unit { shared_bytes, registers, threads, blocks } = self.unit;
         let lanes = i64::from(Gpu::LANES);
-        let warps = (needs.threads.max(1) + lanes - 1) / lanes;
-        let of_thread =
-            (needs.registers.max(1) + Gpu::REGISTER_STEP - 1) / Gpu::REGISTER_STEP * Gpu::REGISTER_STEP;
+        let warps = warps_of(needs.threads);
+        let of_thread = div_up(needs.registers.max(1), Gpu::REGISTER_STEP) * Gpu::REGISTER_STEP;
+        let warps_of_part = i64::from(registers) / Gpu::PARTS / lanes.saturating_mul(of_thread);
+        let has_room = div_up(warps, Gpu::PARTS) <= warps_of_part;
         let of_unit = [
             i64::from(blocks),
             i64::from(threads) / (warps * lanes),
-            i64::from(registers) / (warps * lanes).saturating_mul(of_thread),
+            if has_room { warps_of_part * Gpu::PARTS / warps } else { 0 },
             shared_bytes / needs.shared_bytes.saturating_add(Gpu::RESERVED_BYTES),
         ];
         of_unit.into_iter().min().unwrap_or(0) * i64::from(self.units)
