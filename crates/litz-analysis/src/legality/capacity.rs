@@ -14,7 +14,7 @@ use crate::threads::{threads_of, threads_within};
 use litz_ir::dtype::Dtype;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Buf, InstOp, Nest, Stmt, Val};
-use litz_ir::schedule::{Holds, KernelPlan, Local, LocalSpace, LoopKind, Part, ScheduleStep, Tree};
+use litz_ir::schedule::{Holds, KernelPlan, Local, LocalSpace, LoopKind, Means, Part, ScheduleStep, Tree};
 use litz_ir::target::{BlockNeeds, Gpu, Level, Target};
 use litz_ir::{ReduceOp, ScalarOp};
 
@@ -86,6 +86,35 @@ fn is_in_place(used: &Use<'_>, is_sum: bool) -> bool {
         }
         Part::Init | Part::Update | Part::Merge => false,
     }
+}
+
+/// Of how many warps or warpgroups, which `around` counts outside of these trees, what each has summed of a nest is merged: it passes through memory beside
+/// the sums themselves.
+fn merging(trees: &[Tree], nest: &str, around: i64) -> i64 {
+    let of_tree = |tree: &Tree| match tree {
+        Tree::Leaf(leaf) if leaf.part == Part::Merge && leaf.nest == nest => around,
+        Tree::Loop { kind, axis, body } => {
+            let are_units = matches!(kind.level(), Some(Level::Warp | Level::Warpgroup));
+            let units = if are_units { longest(axis.extent).as_int().unwrap_or(1) } else { 1 };
+            merging(body, nest, around.saturating_mul(units))
+        }
+        _ => tree.blocks().into_iter().map(|block| merging(block, nest, around)).max().unwrap_or(0),
+    };
+    trees.iter().map(of_tree).max().unwrap_or(0)
+}
+
+/// Whether warps behind so many warpgroups have boxes copied, so that registers are moved from these to those ([`litz_ir::kernel::Roles`]).
+fn has_copies_behind(plan: &KernelPlan, groups: i64) -> bool {
+    let first = groups * i64::from(Gpu::WARPGROUP / Gpu::LANES);
+    let mut found = false;
+    let mut look = |tree: &Tree| {
+        let team = if let Tree::Loop { kind, .. } = tree { kind.team() } else { None };
+        if team.is_some_and(|team| team.level == Level::Warp && i64::from(team.from) == first) {
+            tree.each_leaf(&mut |leaf| found |= leaf.by == Some(Means::Box));
+        }
+    };
+    plan.body.iter().for_each(|tree| tree.visit(&mut look));
+    found
 }
 
 impl Verifier<'_> {
@@ -190,7 +219,13 @@ impl Verifier<'_> {
             self.note(Some(Site { step, within: Some(Within::Local(last)) }));
         }
         // How many registers a thread has in the end nobody knows before there is code, but where the kernel says how many at most.
-        let registers = plan.registers.map_or(most, i64::from);
+        let (threads, registers) = match (plan.registers, threads / i64::from(Gpu::WARPGROUP)) {
+            (Some(registers), groups @ 1..) if has_copies_behind(plan, groups) => {
+                let computing = groups as u32 * Gpu::WARPGROUP;
+                (i64::from(computing + Gpu::WARPGROUP), Gpu::registers_at_launch(computing, registers).into())
+            }
+            (registers, _) => (threads, registers.map_or(most, i64::from)),
+        };
         let shared_bytes = self.loops.facts.bounds(shared).hi.max(0);
         let resident = gpu.resident(BlockNeeds { threads, registers, shared_bytes });
         let message = format_args!(
@@ -304,7 +339,8 @@ impl Verifier<'_> {
                     self.report.fail("wrong-layout", format!("`{name}`: {why}"));
                 }
                 let element: usize = types.iter().map(|dtype| dtype.size()).sum();
-                let bytes = extent * element as i64 * self.buffers_of(plan, local);
+                let merged = local.accumulates().map_or(0, |nest| merging(&plan.body, nest, 1));
+                let bytes = extent * element as i64 * (self.buffers_of(plan, local) + merged);
                 // Of what a cluster shares, one block might hold all.
                 let all = self.loops.facts.simplify(shared + bytes);
                 let memories = self.schedule.target.memories();
