@@ -35,6 +35,7 @@ mod fragment;
 mod lanes;
 mod product;
 mod ring;
+mod roles;
 mod shape;
 mod stmt;
 
@@ -53,6 +54,7 @@ pub use fragment::{Fragment, FragmentLoad, FragmentProduct, Operand, Panels, Row
 pub use lanes::LaneReduction;
 pub use product::{Dot, Element, Matrix, MatrixProduct};
 pub use ring::{Filling, Ring, RingData, Warps};
+pub use roles::Roles;
 pub use shape::{Shape, threads_of};
 pub use stmt::{KernelLoopKind, Loop, Stmt, visit, visit_mut};
 
@@ -88,7 +90,7 @@ pub struct Kernel {
     pub grain: u64,
     /// So many blocks run all points, each one after another, instead of a block for each point.
     pub persistent: Option<u32>,
-    /// Registers of 32 bits that a thread has, at most.
+    /// Registers of 32 bits that a thread has, at most. Where [`Roles`] part the kernel, one that computes.
     pub registers: Option<u32>,
     /// Functions may be the approximations of the target, since what is stored is rounded to half types in the end.
     pub approximate: bool,

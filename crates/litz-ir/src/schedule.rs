@@ -106,7 +106,8 @@ pub struct KernelPlan {
     pub grain: u64,
     /// So many blocks run all points of the grid, each one after another, instead of a block for each point.
     pub persistent: Option<u32>,
-    /// Registers of 32 bits that a thread has, at most: fewer than it might like to, so that more blocks run at the same time.
+    /// Registers of 32 bits that a thread has, at most: fewer than it might like to, so that more blocks run at the same time, or more than others
+    /// have, which only copy.
     pub registers: Option<u32>,
     /// What a point of the grid runs.
     pub body: Vec<Tree>,

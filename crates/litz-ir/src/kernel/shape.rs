@@ -1,6 +1,8 @@
 //! Says what a kernel of a GPU needs to be launched: threads, blocks, shared memory, and memory of its own.
 
-use super::{Act, Blocks, BoxMap, Kernel, KernelLoopKind, Mem, MemorySpace, Op, Ring, Stmt, Sync, visit};
+use super::{
+    Act, Blocks, BoxMap, Kernel, KernelLoopKind, Mem, MemorySpace, Op, Ring, Roles, Stmt, Sync, visit,
+};
 use crate::Diag;
 use crate::ids::Id;
 use crate::target::{Gpu, Level};
@@ -10,8 +12,10 @@ use litz_sym::{Expr, Facts, Sym};
 /// it, and the same kernel always has the same.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// Threads of a block, whole warps.
+    /// Threads of a block, whole warps; whole warpgroups, where registers are moved between them.
     pub threads: u32,
+    /// Registers that a thread is launched with, at most, if the kernel says so.
+    pub registers: Option<u32>,
     /// Blocks that run a grid point together.
     pub blocks: Blocks,
     /// How many they are.
@@ -98,8 +102,16 @@ impl Shape {
             Diag::new("unbounded-memory", "threads share memory of which the size has no bound")
         })?;
         let rings = rings.into_iter().map(|place| place as u32).collect();
+        let (threads, registers) = match Roles::of(kernel) {
+            Some(roles) => (
+                roles.threads + Gpu::WARPGROUP,
+                kernel.registers.map(|registers| Gpu::registers_at_launch(roles.threads, registers)),
+            ),
+            None => (teams.threads.next_multiple_of(Gpu::LANES), kernel.registers),
+        };
         Ok(Shape {
-            threads: teams.threads.next_multiple_of(Gpu::LANES),
+            threads,
+            registers,
             blocks: kernel.blocks(),
             blocks_of_point: teams.blocks,
             shared_bytes,

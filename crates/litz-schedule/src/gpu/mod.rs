@@ -21,7 +21,6 @@ use litz_analysis::contraction::Columns;
 use litz_ir::ScalarOp;
 use litz_ir::loops::{Axis, Buf, InstOp, Nest, Span};
 use litz_ir::schedule::{Holds, Layout, Local, LocalSpace, LoopKind, Tree};
-use litz_ir::target::Gpu;
 use litz_sym::{Expr, Sym};
 
 use crate::context::Cx;
@@ -129,12 +128,6 @@ fn registers(cx: &Cx<'_>, group: &Group) -> Vec<Tree> {
 fn register(cx: &Cx<'_>, buf: Buf) -> Tree {
     let holds = Holds::Buffer(cx.loops.bufs[buf].name.clone());
     Tree::Local(Local { holds, space: LocalSpace::Register, layout: Layout::Dense })
-}
-
-/// Registers of each thread of as many blocks as a unit runs at once, of so many threads.
-fn registers_at_once(gpu: &Gpu, blocks: i64, threads: i64) -> Option<u32> {
-    const STEP: i64 = 8;
-    u32::try_from(i64::from(gpu.unit.registers) / (blocks * threads) / STEP * STEP).ok()
 }
 
 /// A loop of so many iterations.

@@ -34,7 +34,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::rc::Rc;
 
-use litz_ir::kernel::{Blocks, Kernel, Mem, MemorySpace, Shape, Stmt};
+use litz_ir::kernel::{Blocks, Kernel, Mem, MemorySpace, Roles, Shape, Stmt};
+use litz_ir::target::Gpu;
 use litz_sym::Expr;
 
 use super::block::{ScopeKind, Value};
@@ -98,7 +99,7 @@ pub(super) fn function(kernel: &Kernel, target: &Processor) -> Result<Function, 
         let _ =
             writeln!(text, "@shared_of_{} = external addrspace(3) global [0 x i8], align 1024", kernel.name);
     }
-    let registers = kernel.registers.map_or_else(String::new, |most| format!(" \"nvvm.maxnreg\"=\"{most}\""));
+    let registers = shape.registers.map_or_else(String::new, |most| format!(" \"nvvm.maxnreg\"=\"{most}\""));
     let cluster = match (shape.blocks, shape.blocks_of_point.as_int()) {
         (Blocks::Cluster, Some(count)) => format!(" \"nvvm.cluster_dim\"=\"{count}\""),
         _ => String::new(),
@@ -161,11 +162,38 @@ impl Emitter<'_> {
         }
         self.place_on_gpu(shape)?;
         self.begin_rings(shape)?;
-        let Some(_) = kernel.persistent else {
-            self.point(&first, shape)?;
-            self.b.end("ret void");
-            return Ok(());
-        };
+        match (Roles::of(kernel), kernel.registers) {
+            (Some(roles), Some(registers)) => {
+                let threads = self.b.int(Prim::I32, roles.threads.into());
+                let number = self.special("tid.x");
+                let computes = self.b.compare("icmp ult", &number, &threads);
+                self.choose(
+                    &computes,
+                    &mut |cx| {
+                        cx.has_registers("inc", registers);
+                        cx.points(&roles.computing, &first, shape)
+                    },
+                    &mut |cx| {
+                        cx.has_registers("dec", Gpu::COPYING_REGISTERS);
+                        cx.points(&roles.copying, &first, shape)
+                    },
+                )?;
+            }
+            _ => self.points(&kernel.body, &first, shape)?,
+        }
+        self.b.end("ret void");
+        Ok(())
+    }
+
+    /// Has each thread of the warpgroup have so many registers from here on, more or fewer than before.
+    fn has_registers(&mut self, change: &str, count: u32) {
+        self.ptx(&format!("setmaxnreg.{change}.sync.aligned.u32 {count};"), &[]);
+    }
+
+    /// Does the points of a block, from the first one on.
+    fn points(&mut self, body: &[Stmt], first: &Value, shape: &Shape) -> Result<(), EmitError> {
+        let kernel = self.kernel;
+        let Some(_) = kernel.persistent else { return self.point(body, first, shape) };
         if shape.blocks == Blocks::Many {
             return Err(EmitError::unsupported("persistent blocks of which several run a point"));
         }
@@ -178,7 +206,7 @@ impl Emitter<'_> {
         let points = named("%points", Ty::I64);
         let (preheader, header, exit) = (self.b.block(), self.b.new_block(), self.b.new_block());
         self.b.jump(header);
-        let mut written = self.changed(&kernel.body);
+        let mut written = self.changed(body);
         written.extend(self.seen_by_others().iter());
         written.sort_unstable();
         written.dedup();
@@ -187,20 +215,19 @@ impl Emitter<'_> {
         self.touch(&written);
         self.b.open(ScopeKind::Loop { preheader, header }, header, written);
         let point = self.b.later_phi(Ty::I64);
-        self.point(&point, shape)?;
+        self.point(body, &point, shape)?;
         let next = self.b.binary("add", &point, &width);
         let more = self.b.compare("icmp slt", &next, &points);
         let latch = self.b.block();
-        self.b.write_phi(header, &point, &[(&first, preheader), (&next, latch)]);
+        self.b.write_phi(header, &point, &[(first, preheader), (&next, latch)]);
         self.b.branch(&more, header, exit);
         self.b.close_loop(exit);
         self.b.continue_in(exit);
-        self.b.end("ret void");
         Ok(())
     }
 
     /// Does one point: coordinates are divided out of its number.
-    fn point(&mut self, point: &Value, shape: &Shape) -> Result<(), EmitError> {
+    fn point(&mut self, body: &[Stmt], point: &Value, shape: &Shape) -> Result<(), EmitError> {
         let kernel = self.kernel;
         self.place_global(shape, point)?;
         if let Some(thread) = &mut self.thread {
@@ -230,7 +257,7 @@ impl Emitter<'_> {
             self.facts.declare_index(axis.var, axis.extent);
             self.syms.insert(axis.var, Bound::Scalar(coordinate));
         }
-        self.body(&kernel.body)
+        self.body(body)
     }
 
     /// Finds the first element of memory that the threads of a point share.
@@ -272,7 +299,7 @@ impl Emitter<'_> {
                 ) => self.b.poison(Ty::PTR),
                 (MemorySpace::Register | MemorySpace::Own | MemorySpace::Scratch, Form::Memory) => {
                     let most = self.facts.bounds(data.span()).hi;
-                    if most > litz_ir::target::Gpu::SCRATCH_BYTES {
+                    if most > Gpu::SCRATCH_BYTES {
                         return Err(EmitError::unsupported(format!(
                             "memory `{}` of a thread, of which the size has no bound",
                             data.name

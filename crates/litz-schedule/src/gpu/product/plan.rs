@@ -76,8 +76,10 @@ pub fn plan(problem: &Problem<'_>) -> Planned {
     body.extend(points.finished(last));
     let sums = tile.each.iter().product::<i64>() * problem.products.len() as i64;
     let is_full = problem.unit == Unit::Threads && sums == SUMS && problem.operand_bytes() <= 4;
-    let all = tile.threads(problem.unit) + i64::from(Gpu::LANES);
-    let registers = is_full.then_some(REGISTERS).or(problem.registers(all));
+    let threads = tile.threads(problem.unit);
+    let of_thread =
+        tile.sides(problem.unit).iter().product::<i64>() * problem.products.len() as i64 / threads;
+    let registers = is_full.then_some(REGISTERS).or(problem.registers(threads, of_thread));
     let kernel = KernelPlan { persistent, registers, ..KernelPlan::new(grid, 1, body) };
     Planned { is_whole: true, ..Planned::from(kernel) }
 }
@@ -100,10 +102,10 @@ fn blocks(problem: &Problem<'_>, tile: Tile) -> Blocks {
         |side: usize| problem.sides[side].extent.as_int().is_some_and(|extent| extent <= sides[side]);
     let name = |side: usize, what: &str| problem.name(&format!("{}_{what}", problem.sides[side].var));
     let counts = [0, 1].map(|side| problem.sides[side].extent.ceildiv(sides[side]));
-    let at_once = problem.gpu.units * problem.blocks_at_once(problem.unit) as u32;
+    let units = problem.gpu.units;
     let is_persistent =
-        matches!(problem.unit, Unit::Warpgroup(_)) && tile.count(problem, problem.unit) > i64::from(at_once);
-    let persistent = is_persistent.then_some(at_once);
+        matches!(problem.unit, Unit::Warpgroup(_)) && tile.count(problem, problem.unit) > i64::from(units);
+    let persistent = is_persistent.then_some(units);
     let group = [8, 4, 2].into_iter().find(|&group| problem.cx.loops.facts.divides(group, counts[0]));
     if let Some(group) = group.filter(|_| is_persistent && !is_one(0) && !is_one(1)) {
         let [groups, inside, columns] = [name(0, "group"), name(0, "block"), name(1, "block")];

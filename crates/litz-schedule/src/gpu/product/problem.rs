@@ -2,9 +2,9 @@
 
 use crate::axes::{merge_axes, order_axes};
 use crate::context::Cx;
-use crate::cost::{points, size};
+use crate::cost::{ceil_div, points, size};
+use crate::gpu::Apart;
 use crate::gpu::stage::is_guarded_at_end;
-use crate::gpu::{Apart, registers_at_once};
 use crate::group::{Group, Member, beside_axes};
 use crate::nest;
 use litz_analysis::Contraction;
@@ -114,25 +114,37 @@ pub struct Problem<'a> {
     pub gathered: Option<&'a Nest>,
 }
 
+/// Registers beside its sums that a thread is launched with, at least: `ptxas` 13.0 refuses an instruction of 64 sums where there are 80 registers, whatever
+/// warps that copy leave to the others.
+const AT_LAUNCH: i64 = 28;
+
 impl Problem<'_> {
-    /// Blocks that a unit runs at once.
-    pub fn blocks_at_once(&self, unit: Unit) -> i64 {
-        match unit {
-            Unit::Warpgroup(_) => self.cx.heuristics.blocks_at_once.into(),
-            Unit::Warp(_) | Unit::Threads => 1,
-        }
+    /// Registers of a thread, where warpgroups of so many threads have so many sums each and warps behind them copy: those that it needs, and no more, so that
+    /// blocks of the next kernel may be there as well.
+    pub fn registers(&self, threads: i64, sums: i64) -> Option<u32> {
+        const BESIDE: i64 = 56;
+        let Unit::Warpgroup(_) = self.unit else { return None };
+        let group = i64::from(Gpu::WARPGROUP);
+        let at_launch = (sums + AT_LAUNCH) * (threads + group) - group * i64::from(Gpu::COPYING_REGISTERS);
+        let wanted = ceil_div((sums + BESIDE).max(ceil_div(at_launch, threads)), Gpu::REGISTER_STEP);
+        let most = i64::from(self.gpu.registers_beside_copies(1, threads));
+        u32::try_from((wanted * Gpu::REGISTER_STEP).min(most)).ok()
     }
 
-    /// Registers of a thread, where a unit runs several blocks of so many threads at once.
-    pub fn registers(&self, threads: i64) -> Option<u32> {
-        let blocks = self.blocks_at_once(self.unit);
-        registers_at_once(self.gpu, blocks, threads).filter(|_| blocks > 1)
+    /// Sums of a thread, at most, in a tile of so many threads.
+    pub fn most_sums(&self, unit: Unit, threads: i64) -> i64 {
+        const MOST: i64 = 128;
+        match unit {
+            Unit::Warpgroup(_) => {
+                MOST.min(i64::from(self.gpu.registers_for(threads + i64::from(Gpu::WARPGROUP))) - AT_LAUNCH)
+            }
+            Unit::Warp(_) | Unit::Threads => MOST,
+        }
     }
 
     /// Bytes that the threads of a block may share.
     pub fn shared_bytes(&self) -> i64 {
-        let share = self.gpu.unit.shared_bytes / self.blocks_at_once(self.unit);
-        self.gpu.shared_bytes.min(share - Gpu::RESERVED_BYTES)
+        self.gpu.shared_bytes.min(self.gpu.unit.shared_bytes - Gpu::RESERVED_BYTES)
     }
 }
 

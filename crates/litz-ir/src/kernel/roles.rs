@@ -1,0 +1,148 @@
+//! Parts the text of a kernel by who runs it, where warps that only copy give registers to those that compute.
+//!
+//! All warps of a block run one text, and most of what it says is of some warps alone. Registers are moved between warpgroups, though, by an
+//! instruction that each of them comes to, and what is behind it must need no more than it leaves: so there the text is there twice.
+//!
+//! ```text
+//! for k in n {                                     // warps 0 to 7            // warps 8 to 11
+//!   acquire empty ring 0 as f                                                 acquire empty ring 0 as f
+//!   warp w in 1 from 8 { copy box a[..] to s }                                warp w in 1 from 8 { copy box a[..] to s }
+//!   release full ring 0                                                       release full ring 0
+//!   acquire full ring 0 as u                       acquire full ring 0 as u
+//!   warpgroup g in 2 { .. products .. }            warpgroup g in 2 { .. }
+//!   release empty ring 0                           release empty ring 0
+//! }
+//! ```
+
+use super::{Act, Kernel, Loop, Mem, Op, Stmt, Sync, Warps, visit};
+use crate::target::{Gpu, Level};
+
+/// Warps of a warpgroup.
+const WARPS: u32 = Gpu::WARPGROUP / Gpu::LANES;
+
+/// A kernel's text, parted.
+#[derive(Clone, Debug)]
+pub struct Roles {
+    /// Threads that compute, whole warpgroups. Those of one more warpgroup behind them copy, or do nothing.
+    pub threads: u32,
+    /// What warps that compute run.
+    pub computing: Vec<Stmt>,
+    /// What the warpgroup behind them runs.
+    pub copying: Vec<Stmt>,
+}
+
+impl Roles {
+    /// Those of a kernel that says how many registers a thread has, and in which warps behind all that compute fill all rings. None where a thread's
+    /// registers are not moved, as what some warps do depends on what others have stored to memory of their own.
+    pub fn of(kernel: &Kernel) -> Option<Roles> {
+        kernel.registers?;
+        let first = kernel.rings.values().map(|ring| ring.fills.first).min()?;
+        let (computing, copying) = (Warps { first: 0, count: first }, Warps { first, count: WARPS });
+        let is_behind =
+            |(fills, empties): (Warps, Warps)| copying.contains(fills) && computing.contains(empties);
+        let are_behind = kernel.rings.values().map(|ring| (ring.fills, ring.empties)).all(is_behind);
+        if first == 0 || first % WARPS != 0 || !are_behind {
+            return None;
+        }
+        let [computing, copying] =
+            [computing, copying].map(|warps| Role { kernel, warps, copies: warps == copying });
+        let roles = Roles {
+            threads: first * Gpu::LANES,
+            computing: computing.part(&kernel.body)?,
+            copying: copying.part(&kernel.body)?,
+        };
+        let mut left_out = Vec::new();
+        visit(&kernel.body, &mut |stmt| {
+            if matches!(stmt, Stmt::Act(act) if !copying.runs(act)) {
+                left_out.extend(stmt.stored().map(|(mem, _)| mem));
+            }
+        });
+        let mut loads_them = false;
+        visit(&roles.copying, &mut |stmt| {
+            loads_them |= loaded(stmt).is_some_and(|mem| left_out.contains(&mem))
+        });
+        (!loads_them).then_some(roles)
+    }
+}
+
+/// The memory that a statement loads a value from.
+fn loaded(stmt: &Stmt) -> Option<Mem> {
+    match stmt {
+        Stmt::Act(Act::Let { op: Op::Load { mem, .. } | Op::Transposed { mem, .. }, .. }) => Some(*mem),
+        Stmt::Act(_) | Stmt::Loop(_) | Stmt::If { .. } => None,
+    }
+}
+
+/// Some warps of a kernel, and whether they copy for the others.
+#[derive(Clone, Copy)]
+struct Role<'a> {
+    kernel: &'a Kernel,
+    warps: Warps,
+    copies: bool,
+}
+
+impl Role<'_> {
+    /// What of statements these warps run. None where others have to run it as well, or nobody knows who does.
+    fn part(&self, stmts: &[Stmt]) -> Option<Vec<Stmt>> {
+        let mut own = Vec::new();
+        for stmt in stmts {
+            match stmt {
+                Stmt::Loop(inner) => match inner.kind.level() {
+                    Some(Level::Warpgroup | Level::Warp | Level::Thread | Level::Lane) => {
+                        let warps = Warps::of(inner)?;
+                        if self.warps.contains(warps) {
+                            own.push(stmt.clone());
+                        } else if self.warps.overlaps(warps) {
+                            return None;
+                        }
+                    }
+                    None | Some(Level::Grid | Level::Block) => {
+                        let body = self.part(&inner.body)?;
+                        if !body.is_empty() {
+                            own.push(Stmt::Loop(Loop { body, ..inner.clone() }));
+                        }
+                    }
+                },
+                Stmt::If { cond, then, other } => {
+                    let (then, other) = (self.part(then)?, self.part(other)?);
+                    if !then.is_empty() || !other.is_empty() {
+                        own.push(Stmt::If { cond: cond.clone(), then, other });
+                    }
+                }
+                Stmt::Act(Act::Sync(Sync::Elect | Sync::Await | Sync::Pass | Sync::Cluster)) => return None,
+                Stmt::Act(act) => own.extend(self.runs(act).then(|| stmt.clone())),
+            }
+        }
+        Some(own)
+    }
+
+    /// Whether they run an act that all threads come to. Of those that change memory one thread does, which computes.
+    fn runs(&self, act: &Act) -> bool {
+        match act {
+            Act::Sync(Sync::Acquire { ring, filling, .. }) => {
+                self.is_side(self.kernel.rings[*ring].waiting(*filling))
+            }
+            Act::Sync(Sync::Release { ring, filling }) => {
+                self.is_side(self.kernel.rings[*ring].making(*filling))
+            }
+            Act::Sync(Sync::Warps(warps)) => self.is_side(*warps),
+            Act::Sync(Sync::CommitProducts | Sync::Products { .. }) => !self.copies,
+            Act::Sync(_) | Act::Let { .. } | Act::Bind { .. } => true,
+            Act::Store { .. }
+            | Act::MulAdd { .. }
+            | Act::Lanes(_)
+            | Act::Dot(_)
+            | Act::MatrixProduct(_)
+            | Act::FragmentLoad(_)
+            | Act::FragmentProduct(_)
+            | Act::Copy { .. }
+            | Act::BoxCopy(_)
+            | Act::Prefetch { .. }
+            | Act::ArgStore { .. } => !self.copies,
+        }
+    }
+
+    fn is_side(&self, warps: Warps) -> bool {
+        self.warps.overlaps(warps)
+    }
+}
