@@ -34,9 +34,10 @@
 
 use super::operands::{Operand, operands};
 use super::problem::{BUFFERS, Columns, Kind, Problem, ROWS, Task, Unit, ceil_to};
+use super::warpgroups::buffers;
 use crate::cost::size;
 use crate::draft::Planned;
-use crate::gpu::{looped, passed_on, register, registers_at_once};
+use crate::gpu::{looped, passed_on, register};
 use crate::region::end;
 use litz_analysis::access::substitute;
 use litz_ir::loops::{Axis, Buf};
@@ -85,7 +86,7 @@ pub fn plan(problem: &Problem<'_>) -> Planned {
     let over = Axis { extent: tiles.end(&grid), ..problem.over };
     let kind = match repeated.is_empty() || repeated.iter().any(|operand| !operand.is_wide) {
         true => LoopKind::For,
-        false => LoopKind::Pipeline { buffers: BUFFERS },
+        false => LoopKind::Pipeline { buffers: buffers_of(problem) },
     };
     body.push(Tree::Loop { kind, axis: over, body: iteration });
     body.extend(tiles.of_teams(&problem.parts[2]));
@@ -93,13 +94,18 @@ pub fn plan(problem: &Problem<'_>) -> Planned {
     Planned { is_whole: true, ..Planned::from(kernel) }
 }
 
-/// Registers of a thread, where warpgroups take rows: what a unit has for one block. An assembler that is not told counts the warp that copies for a
-/// whole warpgroup.
+/// Buffers of what an iteration has copied.
+fn buffers_of(problem: &Problem<'_>) -> u32 {
+    match problem.unit {
+        Unit::Warpgroups(_) => buffers(problem),
+        Unit::Warps { .. } => BUFFERS,
+    }
+}
+
+/// Registers of a thread, where warpgroups take rows: what those that copy for them leave.
 fn registers_of(problem: &Problem<'_>) -> Option<u32> {
-    let threads = (problem.warps() + 1) * i64::from(Gpu::LANES);
-    let is_of_warpgroups = matches!(problem.unit, Unit::Warpgroups(_));
-    let all = is_of_warpgroups.then(|| registers_at_once(problem.gpu, 1, threads)).flatten();
-    all.filter(|&all| all < Gpu::REGISTERS)
+    let threads = problem.warps() * i64::from(Gpu::LANES);
+    matches!(problem.unit, Unit::Warpgroups(_)).then(|| problem.gpu.registers_beside_copies(1, threads))
 }
 
 /// What the warps of a block go through.
@@ -219,9 +225,13 @@ impl Tiles<'_> {
         let leaf = self.leaf(task, part, self.row_of_lane(), at.0, at.1);
         // Neighbours are loaded and stored at once.
         let kind = LoopKind::Vector { lanes: beside as u32, copies: 1 };
-        let body = looped(if is_reduced { LoopKind::Unroll } else { kind }, c, beside, vec![leaf]);
-        let body = looped(LoopKind::Unroll, e, columns.padded() / width, vec![body]);
-        looped(LoopKind::Unroll, r, self.rows_of_lane(), vec![body])
+        let [columns, rows] = [(e, columns.padded() / width), (r, self.rows_of_lane())];
+        let unrolled = |body, (var, extent)| looped(LoopKind::Unroll, var, extent, vec![body]);
+        if is_reduced {
+            // Each waits for the one before it of the same row.
+            return [rows, (c, beside), columns].into_iter().fold(leaf, unrolled);
+        }
+        [columns, rows].into_iter().fold(looped(kind, c, beside, vec![leaf]), unrolled)
     }
 
     /// The sums of products.

@@ -13,6 +13,12 @@ const REGISTERS: i64 = 180;
 /// Warpgroups of a block, at most: one multiplies while another computes weights.
 const WARPGROUPS: i64 = 2;
 
+/// Buffers of an iteration's operands, at most.
+const MOST_BUFFERS: i64 = 4;
+
+/// Bytes that the barriers of rings take of what a block shares, at most, and what boxes are aligned to.
+const BARRIERS: i64 = 1 << 10;
+
 /// A region as one of warpgroups, where blocks are as large as these take, and boxes of all operands can be copied that no nest passes on.
 pub fn by_warpgroups<'a>(problem: &Problem<'a>) -> Option<Problem<'a>> {
     let rows = size(&problem.cx.loops.facts, problem.row.extent);
@@ -42,16 +48,23 @@ pub fn by_warpgroups<'a>(problem: &Problem<'a>) -> Option<Problem<'a>> {
         *by = found;
     }
     let operands = operands(&larger);
-    let shared = operands[0].iter().map(|operand| operand.bytes(&larger)).sum::<i64>()
-        + i64::from(BUFFERS) * operands[1].iter().map(|operand| operand.bytes(&larger)).sum::<i64>();
     let copied: usize = operands.iter().map(Vec::len).sum();
     let are_boxes = operands.iter().flatten().all(|operand| operand.panel(&larger).is_some());
     let suits = are_boxes
         && copied == loaded(&larger)
         && !operands[1].is_empty()
-        && shared <= problem.gpu.shared_bytes
+        && buffers(&larger) >= BUFFERS
         && larger.registers_of_tiles() <= REGISTERS;
     suits.then_some(larger)
+}
+
+/// Buffers of what an iteration has copied, as many as there is room for, but no more than are of use: the next boxes are asked for when both warpgroups are
+/// done with a buffer, and take about as long as an iteration to be there.
+pub fn buffers(problem: &Problem<'_>) -> u32 {
+    let [once, repeated] =
+        operands(problem).map(|operands| operands.iter().map(|operand| operand.bytes(problem)).sum::<i64>());
+    let room = problem.gpu.shared_bytes - BARRIERS - once;
+    if repeated == 0 { 0 } else { (room / repeated).clamp(0, MOST_BUFFERS) as u32 }
 }
 
 /// Operands that products load and no nest passes on.
