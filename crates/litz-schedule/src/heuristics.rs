@@ -39,12 +39,6 @@ pub struct Heuristics {
     /// Small kernels that do not depend on each other and share a launch, at most; with 1 each has its own, with 0 as many as are best
     /// on the target (see [`Heuristics::most_together`]).
     pub launch_together: usize,
-    /// Columns that tiles of products by warpgroups are multiples of, where they are wider: the finer, the better tiles share out over the units of a
-    /// GPU. Widths other than multiples of 64 have not been timed, but for one that a hand-written kernel was slow with.
-    pub tile_columns: i64,
-    /// Blocks of warpgroups that a unit of a GPU runs at once, for products: of two, which have smaller tiles, one goes on multiplying where the other one
-    /// stores. Nor has this been timed with more than one.
-    pub blocks_at_once: u32,
     /// Bytes by which the memory in use at once may grow for a byte that a call neither stores nor loads, where kernels become one.
     /// PyTorch's compiler takes the same number (`can_fusion_increase_peak_memory`), for its estimate of what lives longer. The launch
     /// that is saved as well is worth some, too.
@@ -104,8 +98,6 @@ impl Default for Heuristics {
             reorder_axes: ReorderAxes::KeepingNeighbours,
             local_fraction: 2,
             launch_together: 0,
-            tile_columns: 64,
-            blocks_at_once: 1,
             memory_growth: 32,
             memory_pool: MemoryPool::Combined,
         }

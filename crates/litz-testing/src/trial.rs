@@ -96,8 +96,6 @@ pub fn target(choices: &mut Choices<'_>, isas: &[Isa]) -> TrialTarget {
             local_fraction: choices.pick(&[2, 64]),
             reorder_axes: choices.pick(&[ReorderAxes::KeepingNeighbours, ReorderAxes::Always]),
             launch_together: choices.pick(&[1, 8, 3]),
-            tile_columns: choices.pick(&[64, 32]),
-            blocks_at_once: choices.pick(&[1, 2]),
             ..Heuristics::default()
         };
     }

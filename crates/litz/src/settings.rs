@@ -111,16 +111,6 @@ pub const SETTINGS: &[Setting] = &[
         "small independent kernels that share a launch, at most; 0 stands for 1 on CPUs and 8 on GPUs"
     ),
     number!(
-        heuristics.tile_columns,
-        32..=256,
-        "columns that tiles of products by warpgroups of a GPU are multiples of, where they are wider"
-    ),
-    number!(
-        heuristics.blocks_at_once,
-        1..=2,
-        "blocks of warpgroups that a unit of a GPU runs at once, for products: tiles of two are smaller"
-    ),
-    number!(
         heuristics.memory_growth,
         0..=MANY,
         "bytes by which memory may grow for a byte that a merged kernel does not move"
@@ -217,8 +207,6 @@ mod tests {
             reorder_axes,
             local_fraction,
             launch_together,
-            tile_columns,
-            blocks_at_once,
             memory_growth,
             memory_pool,
         } = &options.heuristics;
@@ -246,8 +234,6 @@ mod tests {
             ("reorder_axes", reorder_axes.to_owned()),
             ("local_fraction", local_fraction.to_string()),
             ("launch_together", launch_together.to_string()),
-            ("tile_columns", tile_columns.to_string()),
-            ("blocks_at_once", blocks_at_once.to_string()),
             ("memory_growth", memory_growth.to_string()),
             ("memory_pool", memory_pool.to_owned()),
             ("cheap", cheap.to_string()),

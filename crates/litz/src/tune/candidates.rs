@@ -234,13 +234,6 @@ fn variants(loops: &Loops, target: &Target, own: &Heuristics) -> Vec<(String, Sc
             Heuristics { launch_together, ..own.clone() },
         );
     }
-    let is_gpu = matches!(target, Target::Gpu(_));
-    for tile_columns in [32, 128].into_iter().filter(|_| is_gpu) {
-        heuristics(format!("tile_columns {tile_columns}"), Heuristics { tile_columns, ..own.clone() });
-    }
-    for blocks_at_once in [1, 2].into_iter().filter(|&blocks| is_gpu && blocks != own.blocks_at_once) {
-        heuristics(format!("blocks_at_once {blocks_at_once}"), Heuristics { blocks_at_once, ..own.clone() });
-    }
     settings.extend(others(target).into_iter().map(|(name, told)| (name, told, own.clone())));
     let make = |(name, told, heuristics): (String, Target, Heuristics)| {
         let schedule = litz_schedule::schedule(loops, &told, &heuristics).schedule;

@@ -65,9 +65,6 @@ const OF_THREADS: [Tile; 4] =
 /// Numbers of 32 bits that a unit loads from shared memory in a clock, a bank each.
 const SHARED_IN_CLOCK: i64 = 32;
 
-/// Sums of a thread, at most.
-const MOST_SUMS: i64 = 128;
-
 impl Tile {
     /// Points along the rows and along the columns.
     pub fn sides(&self, unit: Unit) -> [i64; 2] {
@@ -93,7 +90,7 @@ impl Tile {
     }
 
     /// The tile that takes least time: for each that a unit has to sum one after another, what summing takes or what loading the operands
-    /// does, whichever is longer. Of tiles that take as long, the largest.
+    /// does, whichever is longer. Of tiles that take as long, those that sum least past the ends of the axes, and of these the largest.
     pub fn of(problem: &Problem<'_>) -> Tile {
         Tile::best(problem, problem.unit).0
     }
@@ -114,10 +111,7 @@ impl Tile {
                 .map(|side| [rows, columns][side].min(problem.points(side)) * problem.apart[side])
                 .iter()
                 .sum();
-            // Blocks that a unit runs at once share it.
-            let at_once = problem.blocks_at_once(unit);
-            let units = i64::from(problem.gpu.units);
-            let turns = ceil_div(tile.count(problem, unit), units * at_once) * at_once;
+            let turns = ceil_div(tile.count(problem, unit), i64::from(problem.gpu.units));
             // Of 64 points of the sum: smaller numbers would be rounded to 0.
             let products = rows * columns * count * 64;
             let (sums, loads) = (products / each_clock, loaded * 64 * bytes / Gpu::LOADED_IN_CLOCK);
@@ -141,19 +135,17 @@ impl Tile {
         // The last team has points to sum, too, and a thread registers for its sums.
         let suits = |tile: &&Tile| {
             let sides = tile.sides(unit);
-            let is_wide = matches!(unit, Unit::Warpgroup(_)) && sides[1] > problem.cx.heuristics.tile_columns;
-            if is_wide && sides[1] % problem.cx.heuristics.tile_columns != 0 {
-                return false;
-            }
             let sums = sides.iter().product::<i64>() / tile.threads(unit);
-            (sums * count <= MOST_SUMS / problem.blocks_at_once(unit) || sums == 1)
+            (sums * count <= problem.most_sums(unit, tile.threads(unit)) || sums == 1)
                 && panels.iter().all(|&side| sides[side] * bytes % ROW_BYTES == 0)
                 && [0, 1].iter().all(|&side| {
                     let before = sides[side] / tile.teams[side] * (tile.teams[side] - 1);
                     tile.teams[side] == 1 || before < problem.points(side)
                 })
         };
-        let found = tiles.iter().filter(suits).min_by_key(|tile| time(tile)).or(tiles.last());
+        let summed =
+            |tile: &Tile| tile.count(problem, unit).saturating_mul(tile.sides(unit).iter().product());
+        let found = tiles.iter().filter(suits).min_by_key(|tile| (time(tile), summed(tile))).or(tiles.last());
         let found = found.copied().unwrap_or(tile([1, 1], [1, 1]));
         (found, time(&found))
     }
