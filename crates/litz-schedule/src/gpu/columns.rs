@@ -23,6 +23,7 @@
 use super::blocks::Ends;
 use super::rows::is_in_order;
 use super::turns::Turns;
+use crate::axes::Merged;
 use crate::context::Cx;
 use crate::cost::{points, size};
 use crate::cut::nested;
@@ -101,14 +102,31 @@ impl Family for Columns {
     }
 }
 
+/// Whether a block of so many columns has whole turns of all but the outermost of the axes that one stands for: sums that threads share are a box of these
+/// axes, which is as large as all of them where the block ends within one.
+fn has_whole_digits(merged: &Merged, width: i64) -> bool {
+    merged.parts.iter().all(|(_, value)| {
+        let divisor = value.as_floordiv().map(|(_, divisor)| divisor);
+        divisor.is_none_or(|divisor| divisor.as_int().is_some_and(|divisor| width % divisor == 0))
+    })
+}
+
 fn plan(cx: &Cx<'_>, group: &Group) -> Option<KernelPlan> {
     let Target::Gpu(gpu) = cx.target else { return None };
     let (loops, facts) = (cx.loops, &cx.loops.facts);
     let name = |name: &str| beside_axes(loops, group, name);
-    let shared = shared_axes(loops, group, &group.facts(facts), &|i| name(&format!("g{i}")));
-    let values: Vec<(Sym, Expr)> = shared.iter().flat_map(|merged| merged.parts.clone()).collect();
     let (first, head) = (&group.members[0], nest(loops, group.members[0].stmt));
     let column = column_of(loops, head)?;
+    let lanes = i64::from(Gpu::LANES);
+    let most = points(facts, &group.outer) / (lanes * BLOCKS * i64::from(gpu.units));
+    let at_once = columns::at_once(loops, head, column, most);
+    let width = lanes * at_once;
+    let of_axis = |i: usize| name(&format!("g{i}"));
+    let mut shared = shared_axes(loops, group, &group.facts(facts), &of_axis);
+    if !shared.iter().all(|merged| has_whole_digits(merged, width)) {
+        shared = (0..).zip(&group.outer).map(|(i, axis)| Merged::alone(*axis, of_axis(i))).collect();
+    }
+    let values: Vec<(Sym, Expr)> = shared.iter().flat_map(|merged| merged.parts.clone()).collect();
     let value = first.bind.iter().find(|bind| bind.0 == column.var)?.1;
     let value = substitute(value, &values);
     let mut grid: Vec<Axis> =
@@ -118,13 +136,9 @@ fn plan(cx: &Cx<'_>, group: &Group) -> Option<KernelPlan> {
     let bound = group.members.iter().flat_map(|member| &member.bind);
     let ends = Ends::of(grid[at], &grid, bound.map(|bind| substitute(bind.1, &values)));
     let along = grid.remove(at);
-    let lanes = i64::from(Gpu::LANES);
-    let most = points(facts, &group.outer) / (lanes * BLOCKS * i64::from(gpu.units));
-    let at_once = columns::at_once(loops, head, column, most);
     // Vectors are whole: the last lanes end with the columns.
     let ends = if at_once > 1 { Ends::WithAxis } else { ends };
     let [block, thread, element, warp, turn, together] = ["column_block", "t", "v", "w", "r", "u"].map(name);
-    let width = lanes * at_once;
     let is_cut = along.extent.as_int().is_none_or(|extent| extent > width);
     let block_of = |columns: i64| if is_cut { Expr::sym(block) * columns } else { Expr::zero() };
     let runs = Axis { var: along.var, extent: along.extent.floordiv(at_once) };
