@@ -10,7 +10,7 @@ use super::Cx;
 use litz_analysis::{Contraction, Uses};
 use litz_ir::loops::{Buf, Inst, InstOp, Loops, Nest, Stmt};
 use litz_ir::target::Target;
-use litz_sym::{Expr, Facts};
+use litz_sym::{Expr, Facts, Rel};
 
 /// Whether a target copies boxes of operands.
 pub fn wants(target: &Target) -> bool {
@@ -74,6 +74,10 @@ fn suits(loops: &Loops, buf: Buf, pair: Pair, uses: &Uses) -> Option<bool> {
         let operands = Contraction::of(loops, nest).map(|both| [both[0].lhs, both[0].rhs]);
         for (at, inst) in nest.body.iter().enumerate() {
             let Some(index) = index_of(inst, buf) else { continue };
+            // A guard says of a dimension that the index is inside, and a window that moves along one of two goes past the other.
+            if !is_known_inside(inst, pair, loops, buf, &facts) {
+                return None;
+            }
             let is_operand = operands.is_some_and(|operands| operands.contains(&at));
             match (walk(index, pair, loops.bufs[buf].sizes[pair.inner], &facts), is_operand) {
                 (Walk::Digits, _) => has_digits = true,
@@ -83,6 +87,19 @@ fn suits(loops: &Loops, buf: Buf, pair: Pair, uses: &Uses) -> Option<bool> {
         }
     }
     Some(has_digits)
+}
+
+/// Whether a load with guards is known to be inside of the dimension that a pair becomes.
+fn is_known_inside(inst: &Inst, pair: Pair, loops: &Loops, buf: Buf, facts: &Facts) -> bool {
+    let InstOp::Load { index, guard, .. } = &inst.op else { return true };
+    if guard.is_empty() {
+        return true;
+    }
+    let mut facts = facts.clone();
+    let is_possible = guard.iter().all(|&rel| facts.assume(rel));
+    let [outer, inner] = [pair.outer, pair.inner].map(|dim| loops.bufs[buf].sizes[dim]);
+    let at = facts.simplify(index[pair.outer] * inner + index[pair.inner]);
+    !is_possible || facts.holds(&Rel::le(0, at)) && facts.holds(&Rel::lt(at, outer * inner))
 }
 
 fn index_of(inst: &Inst, buf: Buf) -> Option<&[Expr]> {
