@@ -43,6 +43,11 @@ pub fn run(loops: &mut Loops, _: &Cx<'_>) -> usize {
             chosen.extend(more);
         }
     }
+    for at in 0..loops.stmts.len() {
+        for (user, rows) in readers_by_digits(loops, &uses, at) {
+            chosen.entry(user).or_insert(rows);
+        }
+    }
     let Loops { stmts, facts, .. } = loops;
     for (&at, rows) in &chosen {
         if let Stmt::Nest(nest) = &mut stmts[at] {
@@ -118,6 +123,41 @@ fn with_neighbours(
         }
     }
     Some(found)
+}
+
+/// The nests that compute with what a product stores point by point and go through its rows, of which there is one axis, by several of their own, and those: where a
+/// model has it as a matrix, and what is computed of it with more dimensions. `l[128*i + j, k]` for `i in 16, j in 128` is `l[m, k]` for `m in 2048`.
+fn readers_by_digits(loops: &Loops, uses: &Uses, at: usize) -> Vec<(usize, Vec<Axis>)> {
+    let Stmt::Nest(nest) = &loops.stmts[at] else { return Vec::new() };
+    let Some(store) = accesses(nest).find(|access| access.store) else { return Vec::new() };
+    let is_row = |of: Contraction| of.is_plain.then_some(of.m).filter(|rows| rows.len() == 1);
+    let row = Contraction::of(loops, nest).and_then(|both| both.into_iter().find_map(is_row));
+    let dim = row.and_then(|rows| dims_along(store.index, &rows));
+    let (Some(dims), true) = (dim, loops.is_internal(store.buf)) else { return Vec::new() };
+    let (dim, size) = (dims[0], loops.bufs[store.buf].sizes[dims[0]]);
+    let rows = |&user: &usize| {
+        let Stmt::Nest(other) = &loops.stmts[user] else { return None };
+        let mut found = accesses(other).filter(|access| access.buf == store.buf);
+        let rows = digits_in(other, found.next()?.index[dim], size)?;
+        let is_same = found.all(|access| digits_in(other, access.index[dim], size).as_ref() == Some(&rows));
+        let suits =
+            is_pointwise(other) && stores_walk_as_one(loops, other, &rows) && is_free(other, &rows, None);
+        (is_same && suits).then_some((user, rows))
+    };
+    uses.readers(store.buf).iter().filter_map(rows).collect()
+}
+
+/// The axes of a nest that are the digits of a coordinate, outermost first: at least two, which take each value below `size` once.
+fn digits_in(nest: &Nest, coord: Expr, size: Expr) -> Option<Vec<Axis>> {
+    let step = |axis: &Axis| coord.linear(axis.var).and_then(|(step, _)| step.as_int());
+    let mut rows: Vec<Axis> = nest.axes.iter().filter(|axis| coord.has_sym(axis.var)).copied().collect();
+    rows.sort_by_key(|axis| Reverse(step(axis)));
+    let (mut unit, mut sum) = (Expr::one(), Expr::zero());
+    for axis in rows.iter().rev() {
+        sum = sum + Expr::sym(axis.var) * unit;
+        unit = unit * axis.extent;
+    }
+    (rows.len() > 1 && unit == size && sum == coord).then_some(rows)
 }
 
 fn is_pointwise(nest: &Nest) -> bool {
