@@ -1,4 +1,4 @@
-"""Runs models through torch.compile: python benches/compile_models.py OUT --models FILE [NAME ...] [--train] [--shard I/N]
+"""Runs models through torch.compile: python benches/compile_models.py OUT --models FILE [NAME ...] [--device cuda] [--train] [--shard I/N]
 
 FILE defines REG, models by name with example arguments, as `cargo xtask corpus --export` takes them. Each model is called in evaluation mode by
 eager, by `backend="aot_eager"` and by `backend="litz"`, and its results are held against the numeric contract, with the model in f64 as the
@@ -54,6 +54,11 @@ def made(registered):
             if parameter.numel() and parameter.is_floating_point() and not parameter.any():
                 parameter.normal_(0, 0.02)
     return module, tuple(model.get("args", ())), model.get("kwargs") or {}, model.get("train")
+
+
+def placed(value, device):
+    """A model or an argument on a device."""
+    return value.to(device) if isinstance(value, (torch.Tensor, torch.nn.Module)) else value
 
 
 def wide(value):
@@ -243,6 +248,7 @@ def main() -> None:
     parser.add_argument("out", type=pathlib.Path, help="folder to write to")
     parser.add_argument("names", nargs="*", metavar="NAME", help="models to run (default: all)")
     parser.add_argument("--models", type=pathlib.Path, required=True, help="file that defines REG")
+    parser.add_argument("--device", default="cpu", help="where models and their arguments are: cpu or cuda")
     parser.add_argument("--train", action="store_true", help="train those that say how")
     parser.add_argument("--shard", default="0/1", metavar="I/N", help="every N-th model, from the I-th on")
     options = parser.parse_intermixed_args()
@@ -256,6 +262,15 @@ def main() -> None:
         raise TimeoutError(f"it takes more than {TIME_LIMIT} s")
 
     signal.signal(signal.SIGALRM, stop)
+    # Convolutions of eager mode are in float32 where they say so.
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        counts = each_model(models, first, step, options)
+    print(dict(counts))
+    sys.exit(1 if counts["wrong"] or counts["left"] else 0)
+
+
+def each_model(models, first, step, options) -> Counter:
+    """Runs those of a shard that have no file; says how many there are of each verdict."""
     counts = Counter()
     for name in (options.names or sorted(models.REG))[first::step]:
         path = options.out / f"{name}.json"
@@ -263,7 +278,7 @@ def main() -> None:
             path.write_text(json.dumps({"verdict": "error", "why": "the process died"}))
             signal.alarm(TIME_LIMIT)
             try:
-                module, args, kwargs, given = made(models.REG[name])
+                module, args, kwargs, given = tree_map(lambda value: placed(value, options.device), made(models.REG[name]))
                 if options.train:
                     wanted = given is not None or models.REG[name][2].get("aot")
                     found = train(module, args, kwargs, given or {}) if wanted else {"verdict": "excluded", "why": "not trained"}
@@ -277,8 +292,7 @@ def main() -> None:
         found = json.loads(path.read_text())
         counts[found["verdict"]] += 1
         print(name, found, flush=True)
-    print(dict(counts))
-    sys.exit(1 if counts["wrong"] or counts["left"] else 0)
+    return counts
 
 
 if __name__ == "__main__":

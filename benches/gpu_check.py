@@ -1,17 +1,19 @@
 """Checks and times Litz on a machine with an NVIDIA GPU, in one command:
 
-    python benches/gpu_check.py OUT [--only files,cases,..] [--work DIR] [--limit SECTION=SECONDS ..] [--processes N]
+    python benches/gpu_check.py OUT [--only files,cases,..] [--work DIR] [--limit SECTION=SECONDS ..] [--processes N] [--models FILE]
 
 It runs in the bundle that `cargo xtask gpu-bundle` packs, which has all that it needs but Python and PyTorch. Each section is a process of its own with
 a time limit; what it has found by then counts. Sections:
   files      file tests that run programs, on the reference device, the CPU and the GPU
   cases      recorded calls of operators
   opinfo     PyTorch's own operator tests through torch.compile with tensors on the GPU, for five element types
+  corpus     models of a file that defines them (--models) through torch.compile, in float32
   random     random programs through torch.compile with tensors on the GPU
   repeat     100 calls of functions and models give equal bits
   sanitizer  file tests under compute-sanitizer: memcheck, racecheck, synccheck
   kernels    memory-bound kernels and products against eager mode, Inductor and a copy of the same bytes
   attention  attention against eager mode and Inductor
+  products   linear layers of models against eager mode, which is cuBLAS, and Inductor
   captured   whole models in bfloat16, each call one graph that PyTorch captures, against eager mode's and Inductor's
   token      one token of a decoder of 1.2 billion weights, captured, with each kernel's launch, time and bytes beside the rate of a copy
   launch     the time that a small kernel takes, and a call
@@ -47,8 +49,8 @@ BENCHES, TESTS = ROOT / "benches", ROOT / "crates/litz-py/python/tests"
 
 # Sections in order, and the seconds that each may take.
 LIMITS = {
-    "files": 240, "cases": 400, "kernels": 300, "attention": 120, "settings": 200, "launch": 60, "captured": 300, "token": 240, "start": 180, "models": 300,
-    "repeat": 300, "memory": 240, "gpus": 120, "capture": 120, "random": 300, "opinfo": 560, "sanitizer": 300,
+    "files": 240, "cases": 400, "kernels": 300, "attention": 120, "products": 150, "launch": 60, "captured": 300, "token": 240, "start": 180, "models": 300,
+    "repeat": 300, "memory": 240, "gpus": 120, "capture": 120, "random": 300, "opinfo": 560, "corpus": 400, "sanitizer": 300,
 }
 # Those that have the figures of docs/gpu.md.
 MEASURED = ("kernels", "attention", "launch", "captured", "token", "start")
@@ -261,6 +263,41 @@ def opinfo(rows, options) -> bool:
     return is_complete
 
 
+def corpus(rows, options) -> bool:
+    """Runs the models of a file on the GPU. One that has run is not run again."""
+    if options.models is None:
+        rows.add("models", None, why="no file of models is given (--models)")
+        return True
+    script, out, count = BENCHES / "compile_models.py", options.work / "corpus", options.processes
+    command = python(script, out, "--models", options.models, "--device", "cuda")
+    end, begun = time.monotonic() + 0.95 * options.seconds, time.time()
+    for attempt in range(4):
+        left = end - time.monotonic()
+        if left <= 0:
+            break
+        shards = [["timeout", str(int(left) + 1), *command, "--shard", f"{shard}/{count}"] for shard in range(count)]
+        codes = side_by_side(shards, options.work / f"logs-corpus-{attempt}")
+        # A shard that dies of a model goes on behind it.
+        if all(code in (0, 1, 124) for code in codes):
+            break
+    is_complete, counts = 124 not in codes, {}
+    for number, code in enumerate(codes):
+        if code not in (0, 1, 124):
+            said = (options.work / f"logs-corpus-{attempt}" / f"{number}.log").read_text(errors="replace")
+            rows.add(f"process {number}", False, code=code, why=said[-600:])
+    for path in sorted(out.glob("*.json")):
+        found = json.loads(path.read_text())
+        # The model that ran when the time was over has not died.
+        if not is_complete and path.stat().st_mtime >= begun and found.get("why") == "the process died":
+            path.unlink()
+            continue
+        counts[found["verdict"]] = counts.get(found["verdict"], 0) + 1
+        if found["verdict"] != "pass":
+            rows.add(path.stem, None if found["verdict"] == "excluded" else False, why=str(found.get("why", found))[:400])
+    rows.add("models", None if counts else False, **counts)
+    return is_complete
+
+
 def random(rows, options):
     script, count = TESTS / "random_programs.py", options.processes
     seed, each = 1000 * (int(time.time()) % 1000000), -(-RANDOM_PROGRAMS // count)
@@ -375,8 +412,8 @@ def lines_of_checks(rows, script: pathlib.Path):
 
 
 SECTIONS = {
-    "files": files, "cases": cases, "opinfo": opinfo, "random": random, "sanitizer": sanitizer, "gpus": gpus, "capture": capture,
-    **{name: timed(name) for name in (*MEASURED, "settings", "models", "repeat", "memory")},
+    "files": files, "cases": cases, "opinfo": opinfo, "corpus": corpus, "random": random, "sanitizer": sanitizer, "gpus": gpus, "capture": capture,
+    **{name: timed(name) for name in (*MEASURED, "products", "models", "repeat", "memory")},
 }
 
 
@@ -384,7 +421,8 @@ def run_section(name: str, options) -> None:
     """Runs a section in a process of its own, and ends it and all that it started when its time is over."""
     limit = options.limits[name]
     command = python(pathlib.Path(__file__).resolve(), options.out, "--section", name, "--work", options.work, "--seconds", limit)
-    process = subprocess.Popen([*command, "--processes", str(options.processes)], env=environment(), start_new_session=True)
+    command += ["--processes", options.processes, *(["--models", options.models] if options.models else [])]
+    process = subprocess.Popen([*map(str, command)], env=environment(), start_new_session=True)
     try:
         code = process.wait(timeout=limit)
     except subprocess.TimeoutExpired:
@@ -429,11 +467,13 @@ def main() -> int:
     parser.add_argument("--only", help="sections to run, with commas (default: all)")
     parser.add_argument("--work", type=pathlib.Path, help="folder for files of work")
     parser.add_argument("--limit", action="append", default=[], metavar="SECTION=SECONDS", help="the time that a section may take")
-    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="processes of opinfo and random")
+    parser.add_argument("--models", type=pathlib.Path, help="file of the models of the section corpus, as compile_models.py takes it")
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="processes of corpus, opinfo, random and sanitizer")
     parser.add_argument("--section", choices=SECTIONS, help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.out = options.out.resolve()
+    options.models = options.models and options.models.resolve()
     options.work = (options.work or pathlib.Path(tempfile.gettempdir()) / "gpu_check").resolve()
     options.sections = options.work / "sections"
     for folder in (options.out, options.work, options.sections):

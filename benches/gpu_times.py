@@ -155,9 +155,9 @@ def time_kernel(rows, name, function, make, flops):
             if peer == "litz":
                 error = distance(compiled(*first), result)
             turns[peer] = turn(compiled, sets)
-        except Exception as error:
+        except Exception as failure:
             torch.cuda.synchronize()
-            missing[peer] = f"{type(error).__name__}: {error}"[:200]
+            missing[peer] = f"{type(failure).__name__}: {failure}"[:200]
     half = max(moved // 2, 1)
     buffers = [torch.empty(2, half, dtype=torch.uint8, device="cuda") for _ in range(min(16, max(2, -(-2 * cache_bytes() // moved))))]
     turns["copy"] = turn(lambda to_from: to_from[0].copy_(to_from[1]), [(pair,) for pair in buffers])
@@ -210,36 +210,15 @@ def attention(rows, options):
     time_kernels(rows, table)
 
 
-# Settings of the scheduler that are no defaults for want of figures.
-SETTINGS = ({}, {"tile_columns": 32}, {"blocks_at_once": 2}, {"blocks_at_once": 2, "tile_columns": 32})
-
-
-def settings(rows, options):
-    """Products of models in bfloat16 by each of `SETTINGS`, turn by turn beside eager mode's, which are cuBLAS's."""
+def products(rows, options):
+    """Products of models in bfloat16 beside eager mode's, which are cuBLAS's, and Inductor's."""
     n = lambda *shape: normal(*shape, dtype=torch.bfloat16)
     gelu = lambda x, w, b: F.gelu(F.linear(x, w, b))
-    table = [(f"linear {m} x {k} x {columns}", F.linear, m, k, columns) for m in (2048, 3152) for k, columns in ((768, 2304), (768, 768), (768, 3072), (3072, 768))]
-    table += [("linear and gelu 2048 x 768 x 3072", gelu, 2048, 768, 3072), ("linear 1024 x 2048 x 8192", F.linear, 1024, 2048, 8192)]
-    table += [("linear 4096 x 4096 x 4096", F.linear, 4096, 4096, 4096)]
-    for name, function, m, k, columns in table:
-        if rows.kept(name):
-            continue
-        make = lambda: (n(m, k), n(columns, k), n(columns))
-        with torch.no_grad():
-            sets = [make() for _ in range(max(2, -(-2 * cache_bytes() // nbytes(make()))))]
-            expected, turns, wrong = function(*sets[0]), {"eager": turn(function, sets)}, {}
-            for setting in SETTINGS:
-                torch._dynamo.reset()
-                ours = torch.compile(function, backend="litz", dynamic=False, options=dict(setting))
-                label = "+".join(f"{key}={value}" for key, value in setting.items()) or "default"
-                wrong[label] = distance(ours(*sets[0]), expected)
-                turns[label] = turn(ours, sets)
-            times = medians(turns)
-        found = {f"{label}/eager": times[label] / times["eager"] for label in wrong}
-        worst = max(wrong.values())
-        rows.add(name, worst < CLOSE[torch.bfloat16], eager_us=times["eager"], **found, error=worst)
-        del sets, turns
-        torch.cuda.empty_cache()
+    sizes = [(m, k, columns) for m in (2048, 3152) for k, columns in ((768, 2304), (768, 768), (768, 3072), (3072, 768))]
+    table = {f"linear {m} x {k} x {columns}": (F.linear, m, k, columns) for m, k, columns in (*sizes, (1024, 2048, 8192), (4096, 4096, 4096))}
+    table["linear and gelu 2048 x 768 x 3072"] = (gelu, 2048, 768, 3072)
+    make = lambda m, k, columns: lambda: (n(m, k), n(columns, k), n(columns))
+    time_kernels(rows, {name: (function, make(m, k, columns), 2 * m * k * columns) for name, (function, m, k, columns) in table.items()})
 
 
 def host_time(run, calls) -> float:
@@ -359,14 +338,35 @@ REPLAYS = 30
 
 
 def captured(rows, options):
-    """Whole models in bfloat16, a call of each a graph that PyTorch captures and replays: ours, eager mode's and Inductor's."""
+    """Whole models in bfloat16, a call of each a graph that PyTorch captures and replays: ours, eager mode's and Inductor's. The launches of ours and
+    of Inductor's go to OUT/kernels_of_models.txt."""
     for name, make in model_table().items():
         if not rows.kept(name):
             torch.manual_seed(0)
             module, given = make()
-            found, is_right, _ = replayed(module.eval().cuda().bfloat16(), tuple(moved(value, torch.bfloat16) for value in given))
+            found, is_right, replays = replayed(module.eval().cuda().bfloat16(), tuple(moved(value, torch.bfloat16) for value in given))
             rows.add(name, is_right, **found)
+            for peer in ("litz", "inductor"):
+                if peer in replays:
+                    tell_launches(f"{name}, {peer}", replays[peer], options)
+            del replays
             torch.cuda.empty_cache()
+
+
+def tell_launches(title, replay, options):
+    """Adds the kernels of a graph to a file: microseconds that all their launches add and that one adds, and what is launched. Those that take most of
+    the time come first."""
+    try:
+        launches = timeline(replay, options.work / "trace.json")
+    except Exception as error:
+        return print(f"no timeline of {title}: {type(error).__name__}: {error}"[:300], flush=True)
+    total = lambda times: sum(adds for _, adds in times)
+    lines = [f"== {title}: {sum(map(len, launches.values()))} launches, {sum(map(total, launches.values())):.1f} us"]
+    for (name, grid, block, registers, shared), times in sorted(launches.items(), key=lambda item: -total(item[1])):
+        each = statistics.median(adds for _, adds in times)
+        lines.append(f"{total(times):8.1f} us {len(times):3} x {each:7.2f}  {grid} of {block}, {registers} registers, {shared} shared bytes  {name[:90]}")
+    with open(options.out / "kernels_of_models.txt", "a") as file:
+        file.write("\n".join(lines) + "\n")
 
 
 def replayed(module, given):
@@ -404,6 +404,9 @@ def copied_rate() -> float:
     """Bytes that are read and written in a microsecond where a gigabyte is copied."""
     pair = torch.empty(2, 1 << 29, dtype=torch.uint8, device="cuda")
     copy = turn(lambda to_from: to_from[0].copy_(to_from[1]), [(pair,)])
+    # A chip that had nothing to do is slow for some time.
+    for _ in range(50):
+        copy[0]()
     return nbytes(pair) / medians({"copy": copy})["copy"]
 
 
