@@ -412,7 +412,7 @@ impl Context {
                 self.queues.wait()?;
                 self.has_changed_state = true;
             }
-            let flow = match plan.watched.get(&at) {
+            let flow = match plan.watched.get(at).and_then(Option::as_ref) {
                 Some(watched) => self.watched(function, &plan, at, watched, running)?,
                 None => self.command(function, &plan, at, running)?,
             };

@@ -2,7 +2,6 @@
 //!
 //! A plan is made once for each set of values and used by every later call with the same ones.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use litz_ir::Dtype;
@@ -35,7 +34,7 @@ pub(super) struct Plan {
     /// Ends with [`Command::Size`] where a value is missing: the rest is planned when it is there, behind the same commands.
     pub(super) commands: Vec<Command>,
     /// By position among the commands, where memory is watched.
-    pub(super) watched: HashMap<usize, WatchedCommand>,
+    pub(super) watched: Vec<Option<WatchedCommand>>,
     pub(super) places: Vec<Address>,
     pub(super) ints: Vec<i64>,
     /// Outputs that steps compute in their own memory, in the order in which they are asked for.
@@ -293,7 +292,7 @@ pub(super) struct WatchedUse {
 /// That the life of a buffer begins.
 pub(super) struct Begin {
     pub(super) buffer: usize,
-    pub(super) name: String,
+    pub(super) name: Arc<str>,
     pub(super) place: Address,
     pub(super) bytes: usize,
     /// Bytes of an element.

@@ -1,6 +1,5 @@
 //! Plans a call for given sizes: places every slot, and evaluates every formula.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use litz_ir::scalar::Scalar;
@@ -72,7 +71,7 @@ impl<'a> Planner<'a> {
             scratch_bytes: vec![0; prepared.queues.len()],
             params: Vec::new(),
             commands: Vec::new(),
-            watched: HashMap::new(),
+            watched: Vec::new(),
             places: Vec::new(),
             ints: Vec::new(),
             direct: Vec::new(),
@@ -257,14 +256,15 @@ impl<'a> Planner<'a> {
             Ok(WatchedUse { slot, buffer, place, bytes, element: element(slot), access })
         });
         let begins = begins.iter().map(|&(buffer, is_given)| {
-            let ((place, bytes), name) = (self.place(buffer)?, self.prepared.slots[buffer].name.clone());
+            let ((place, bytes), name) = (self.place(buffer)?, Arc::from(&*self.prepared.slots[buffer].name));
             Ok(Begin { buffer, name, place, bytes, element: element(buffer), is_given })
         });
         let (uses, begins) =
             (uses.collect::<Result<_, RunError>>()?, begins.collect::<Result<_, RunError>>()?);
         let (label, has_infinity, ends) = (label.clone(), *has_infinity, ends.clone());
         let watched = WatchedCommand { label, has_infinity, uses, begins, ends };
-        self.plan.watched.insert(command, watched);
+        self.plan.watched.resize_with(self.plan.commands.len(), || None);
+        self.plan.watched[command] = Some(watched);
         Ok(())
     }
 

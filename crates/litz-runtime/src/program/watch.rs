@@ -15,10 +15,11 @@
 //!
 //! When its life ends, a buffer is filled once more, so that who still reads it computes nonsense.
 
-use std::collections::{HashMap, HashSet};
 use std::ops::Range;
+use std::sync::Arc;
 
 use litz_ir::program::Access;
+use smallvec::{SmallVec, smallvec};
 
 use super::plan::{Address, Begin, WatchedCommand};
 use crate::error::RunError;
@@ -29,17 +30,27 @@ pub(super) const PATTERNS: [u8; 2] = [0x7f, 0xff];
 /// The buffers that are in use while a call runs.
 #[derive(Default)]
 pub(super) struct Watch {
-    alive: HashMap<usize, Alive>,
+    /// By slot.
+    alive: Vec<Option<Alive>>,
+    /// The slots that have one.
+    in_use: Vec<usize>,
+    /// What the regions held that the latest command has written, one behind the other.
+    old: Vec<u8>,
+    /// What it wrote there the first time.
+    first: Vec<u8>,
 }
 
+/// Bytes of a buffer that nothing has written, from its start: mostly all of them, or none.
+type Gaps = SmallVec<[Range<usize>; 1]>;
+
 struct Alive {
-    name: String,
+    name: Arc<str>,
     start: *mut u8,
     bytes: usize,
     /// Bytes of an element.
     element: usize,
-    /// Bytes that nothing has written, from its start; they hold a pattern.
-    gaps: Vec<Range<usize>>,
+    /// They hold a pattern.
+    gaps: Gaps,
     /// Which of the patterns.
     pattern: usize,
 }
@@ -60,17 +71,17 @@ struct Region {
     start: *mut u8,
     bytes: usize,
     element: usize,
-    /// What it held before; none if its life begins.
-    old: Option<Vec<u8>>,
+    /// Whether its life begins with the command, so that it held nothing before.
+    begins: bool,
     /// Gaps that it had before.
-    gaps: Vec<Range<usize>>,
+    gaps: Gaps,
 }
 
 /// What memory held before a command that may be run twice.
 pub(super) struct Before {
-    written: Vec<Region>,
+    written: SmallVec<[Region; 2]>,
     /// The first buffer that it reads with gaps.
-    reads_gaps: Option<String>,
+    reads_gaps: Option<Arc<str>>,
 }
 
 fn wrong(label: &str, what: String) -> RunError {
@@ -100,7 +111,21 @@ unsafe fn bytes_mut<'a>(start: *mut u8, count: usize) -> &'a mut [u8] {
 impl Watch {
     /// Begins a call.
     pub(super) fn clear(&mut self) {
-        self.alive.clear();
+        self.in_use.drain(..).for_each(|buffer| self.alive[buffer] = None);
+    }
+
+    /// The buffer of a slot, if it is in use.
+    fn alive(&self, buffer: usize) -> Option<&Alive> {
+        self.alive.get(buffer)?.as_ref()
+    }
+
+    fn alive_mut(&mut self, buffer: usize) -> Option<&mut Alive> {
+        self.alive.get_mut(buffer)?.as_mut()
+    }
+
+    /// All buffers that are in use.
+    fn all_alive(&self) -> impl Iterator<Item = &Alive> {
+        self.in_use.iter().filter_map(|&buffer| self.alive(buffer))
     }
 
     /// Begins the lives that begin with a command.
@@ -115,15 +140,20 @@ impl Watch {
                 let (from, other_from) = (start.addr(), other.start.addr());
                 from < other_from + other.bytes && other_from < from + bytes
             };
-            if let Some(other) = self.alive.values().filter(meets).min_by_key(|other| &other.name) {
+            if let Some(other) = self.all_alive().filter(meets).min_by_key(|other| &other.name) {
                 let what = format!("`{name}` has bytes of `{}`, which is still in use", other.name);
                 return Err(wrong(&command.label, what));
             }
-            let gaps = if *is_given { Vec::new() } else { all(bytes) };
-            let alive = Alive { name: name.clone(), start, bytes, element: *element, gaps, pattern: 0 };
+            let gaps = if *is_given || bytes == 0 { Gaps::new() } else { smallvec![0..bytes] };
+            let alive = Alive { name: Arc::clone(name), start, bytes, element: *element, gaps, pattern: 0 };
             // SAFETY: the buffer's memory is the call's, and nothing else is in use there.
             unsafe { alive.fill() };
-            self.alive.insert(*buffer, alive);
+            if self.alive.len() <= *buffer {
+                self.alive.resize_with(buffer + 1, || None);
+            }
+            if self.alive[*buffer].replace(alive).is_none() {
+                self.in_use.push(*buffer);
+            }
         }
         Ok(())
     }
@@ -132,28 +162,30 @@ impl Watch {
     ///
     /// # Safety
     /// Nothing writes to what is touched meanwhile.
-    pub(super) unsafe fn before(&self, command: &WatchedCommand, touched: &[Touched]) -> Before {
-        let mut written: Vec<Region> = Vec::new();
+    pub(super) unsafe fn before(&mut self, command: &WatchedCommand, touched: &[Touched]) -> Before {
+        let mut written: SmallVec<[Region; 2]> = SmallVec::new();
+        self.old.clear();
         for used in touched.iter().filter(|used| used.access.is_written()) {
-            let is_new = |region: &Region| region.buffer != used.buffer || region.start != used.start;
-            let begins = command.begins.iter().any(|begin| begin.buffer == used.buffer && !begin.is_given);
-            let alive = self.alive.get(&used.buffer);
+            let buffer = used.buffer;
+            let alive = self.alive(buffer);
             let (start, count, element) = alive.map_or((used.start, used.bytes, used.element), |alive| {
                 (alive.start, alive.bytes, alive.element)
             });
-            if alive.map_or(written.iter().all(is_new), |_| {
-                written.iter().all(|region| region.buffer != used.buffer)
-            }) {
-                // SAFETY: whoever planned the call found so many bytes there, and by the contract.
-                let old = (!begins).then(|| unsafe { bytes(start, count) }.to_vec());
-                let gaps = alive.map_or_else(Vec::new, |alive| alive.gaps.clone());
-                written.push(Region { buffer: used.buffer, start, bytes: count, element, old, gaps });
+            if written.iter().any(|region| region.buffer == buffer && region.start == start) {
+                continue;
             }
+            let gaps = alive.map_or_else(Gaps::new, |alive| alive.gaps.clone());
+            let begins = command.begins.iter().any(|begin| begin.buffer == buffer && !begin.is_given);
+            if !begins {
+                // SAFETY: whoever planned the call found so many bytes there, and by the contract.
+                self.old.extend_from_slice(unsafe { bytes(start, count) });
+            }
+            written.push(Region { buffer, start, bytes: count, element, begins, gaps });
         }
         let reads = touched.iter().filter(|used| used.access.is_read());
         let mut with_gaps =
-            reads.filter_map(|used| self.alive.get(&used.buffer).filter(|alive| alive.has_gap(used)));
-        Before { reads_gaps: with_gaps.next().map(|alive| alive.name.clone()), written }
+            reads.filter_map(|used| self.alive(used.buffer).filter(|alive| alive.has_gap(used)));
+        Before { reads_gaps: with_gaps.next().map(|alive| Arc::clone(&alive.name)), written }
     }
 
     /// Whether a command has to run once more, now that it has run: it has read gaps, or may have left some.
@@ -163,7 +195,7 @@ impl Watch {
     pub(super) unsafe fn is_in_doubt(&mut self, before: &Before) -> bool {
         let mut has_left = false;
         for region in &before.written {
-            if let Some(alive) = self.alive.get_mut(&region.buffer) {
+            if let Some(alive) = self.alive_mut(region.buffer) {
                 // SAFETY: by the contract.
                 alive.gaps = unsafe { alive.left(&region.gaps) };
                 has_left |= !alive.gaps.is_empty();
@@ -172,45 +204,44 @@ impl Watch {
         has_left || before.reads_gaps.is_some()
     }
 
-    /// Puts back what there was before a command, with another pattern where nothing is written. Gives what the command has written.
+    /// Puts back what there was before a command, with another pattern where nothing is written.
     ///
     /// # Safety
     /// As [`Watch::before`], and nothing reads it either.
-    pub(super) unsafe fn again(&mut self, before: &Before, touched: &[Touched]) -> Vec<Vec<u8>> {
-        let mut first = Vec::new();
+    pub(super) unsafe fn again(&mut self, before: &Before, touched: &[Touched]) {
+        self.first.clear();
+        let mut behind = 0;
         for region in &before.written {
             // SAFETY: by the contract.
             let now = unsafe { bytes_mut(region.start, region.bytes) };
-            first.push(now.to_vec());
-            if let Some(old) = &region.old {
-                now.copy_from_slice(old);
+            self.first.extend_from_slice(now);
+            if !region.begins {
+                now.copy_from_slice(&self.old[behind..behind + region.bytes]);
+                behind += region.bytes;
             }
-            if let Some(alive) = self.alive.get_mut(&region.buffer) {
+            if let Some(alive) = self.alive_mut(region.buffer) {
                 alive.gaps.clone_from(&region.gaps);
             }
         }
-        let buffers: HashSet<usize> = touched.iter().map(|used| used.buffer).collect();
-        for buffer in buffers {
-            if let Some(alive) = self.alive.get_mut(&buffer) {
+        for (at, used) in touched.iter().enumerate() {
+            let is_first = touched[..at].iter().all(|other| other.buffer != used.buffer);
+            if let Some(alive) = self.alive_mut(used.buffer).filter(|_| is_first) {
                 alive.pattern = 1 - alive.pattern;
                 // SAFETY: by the contract.
                 unsafe { alive.fill() };
             }
         }
-        first
     }
 
     /// Compares what a command has written with what it wrote the first time, and finds the gaps that it left.
     ///
     /// # Safety
     /// As [`Watch::before`].
-    pub(super) unsafe fn compare(
-        &mut self,
-        label: &str,
-        before: &Before,
-        first: &[Vec<u8>],
-    ) -> Result<(), RunError> {
-        for (region, first) in before.written.iter().zip(first) {
+    pub(super) unsafe fn compare(&mut self, label: &str, before: &Before) -> Result<(), RunError> {
+        let mut behind = 0;
+        for region in &before.written {
+            let first = &self.first[behind..behind + region.bytes];
+            behind += region.bytes;
             // SAFETY: by the contract.
             let second = unsafe { bytes(region.start, region.bytes) };
             let Some(left) = self.left_twice(region, first, second) else {
@@ -220,7 +251,7 @@ impl Watch {
                 };
                 return Err(wrong(label, what));
             };
-            if let Some(alive) = self.alive.get_mut(&region.buffer) {
+            if let Some(alive) = self.alive_mut(region.buffer) {
                 alive.gaps = left;
             }
         }
@@ -229,15 +260,15 @@ impl Watch {
 
     /// The gaps that a command has left in what it has written twice, which hold the one pattern and then the other; none if it has written
     /// different bytes.
-    fn left_twice(&self, region: &Region, first: &[u8], second: &[u8]) -> Option<Vec<Range<usize>>> {
-        let pattern = self.alive.get(&region.buffer).map_or(0, |alive| alive.pattern);
+    fn left_twice(&self, region: &Region, first: &[u8], second: &[u8]) -> Option<Gaps> {
+        let pattern = self.alive(region.buffer).map_or(0, |alive| alive.pattern);
         let [before, now] = [PATTERNS[1 - pattern], PATTERNS[pattern]];
         let part = |range: Range<usize>| match (&first[range.clone()], &second[range]) {
             (first, second) if first == second => Part::None,
             (first, second) if is_all(first, before) && is_all(second, now) => Part::All,
             _ => Part::Some,
         };
-        let (mut left, mut behind) = (Vec::new(), 0);
+        let (mut left, mut behind) = (Gaps::new(), 0);
         for gap in &region.gaps {
             if first[behind..gap.start] != second[behind..gap.start] {
                 return None;
@@ -251,7 +282,7 @@ impl Watch {
     /// Notes that a command, which is not run twice, has written all that it says.
     pub(super) fn trust(&mut self, touched: &[Touched]) {
         for used in touched.iter().filter(|used| used.access.is_written()) {
-            if let Some(alive) = self.alive.get_mut(&used.buffer) {
+            if let Some(alive) = self.alive_mut(used.buffer) {
                 alive.gaps.clear();
             }
         }
@@ -262,11 +293,11 @@ impl Watch {
     /// # Safety
     /// Nothing uses these buffers any more.
     pub(super) unsafe fn end(&mut self, command: &WatchedCommand) {
-        for buffer in &command.ends {
-            if let Some(mut alive) = self.alive.remove(buffer) {
-                alive.gaps = all(alive.bytes);
+        for &buffer in &command.ends {
+            if let Some(alive) = self.alive.get_mut(buffer).and_then(Option::take) {
                 // SAFETY: by the contract.
-                unsafe { alive.fill() };
+                unsafe { bytes_mut(alive.start, alive.bytes) }.fill(PATTERNS[alive.pattern]);
+                self.in_use.retain(|&other| other != buffer);
             }
         }
     }
@@ -283,7 +314,7 @@ impl Watch {
             let from = alive.start.addr();
             !alive.gaps.is_empty() && (from..from + alive.bytes).contains(&start.addr())
         };
-        let Some(alive) = self.alive.values().find(is_in) else { return Ok(()) };
+        let Some(alive) = self.all_alive().find(is_in) else { return Ok(()) };
         let from = start.addr() - alive.start.addr();
         for at in offsets {
             if is_within(&alive.gaps, from + at * element) {
@@ -309,11 +340,11 @@ impl Alive {
     ///
     /// # Safety
     /// Nothing writes to the buffer meanwhile.
-    unsafe fn left(&self, gaps: &[Range<usize>]) -> Vec<Range<usize>> {
+    unsafe fn left(&self, gaps: &[Range<usize>]) -> Gaps {
         // SAFETY: there are so many bytes, and by the contract.
         let all = unsafe { bytes(self.start, self.bytes) };
         let part = |range: Range<usize>| part_of(&all[range], self.element, PATTERNS[self.pattern]);
-        let mut left = Vec::new();
+        let mut left = Gaps::new();
         let all_are_told =
             gaps.iter().try_for_each(|gap| collect(gap.clone(), self.element, &part, &mut left));
         debug_assert!(all_are_told.is_some(), "an element holds the pattern, or does not");
@@ -343,7 +374,7 @@ fn collect(
     range: Range<usize>,
     element: usize,
     part: &dyn Fn(Range<usize>) -> Part,
-    gaps: &mut Vec<Range<usize>>,
+    gaps: &mut Gaps,
 ) -> Option<()> {
     let end = range.end;
     let mut blocks = range.step_by(BLOCK * element);
@@ -355,7 +386,7 @@ fn halve(
     block: Range<usize>,
     element: usize,
     part: &dyn Fn(Range<usize>) -> Part,
-    gaps: &mut Vec<Range<usize>>,
+    gaps: &mut Gaps,
 ) -> Option<()> {
     match part(block.clone()) {
         Part::None => Some(()),
@@ -370,15 +401,6 @@ fn halve(
             halve(middle..block.end, element, part, gaps)
         }
     }
-}
-
-/// So many bytes as one range, or none.
-fn all(bytes: usize) -> Vec<Range<usize>> {
-    let mut ranges = Vec::new();
-    if bytes > 0 {
-        add(&mut ranges, 0..bytes);
-    }
-    ranges
 }
 
 /// How many of some elements consist of a byte. It goes through all of them, so that it becomes vector code.
@@ -416,7 +438,7 @@ fn is_within(ranges: &[Range<usize>], at: usize) -> bool {
 }
 
 /// Adds a range behind others, to the last of them where it touches that.
-fn add(ranges: &mut Vec<Range<usize>>, next: Range<usize>) {
+fn add(ranges: &mut Gaps, next: Range<usize>) {
     match ranges.last_mut() {
         Some(last) if last.end == next.start => last.end = next.end,
         _ => ranges.push(next),
@@ -428,8 +450,8 @@ mod tests {
     use super::*;
 
     /// Elements that hold the pattern, one by one.
-    fn one_by_one(bytes: &[u8], size: usize) -> Vec<Range<usize>> {
-        let mut gaps = Vec::new();
+    fn one_by_one(bytes: &[u8], size: usize) -> Gaps {
+        let mut gaps = Gaps::new();
         for (at, _) in bytes.chunks(size).enumerate().filter(|(_, element)| is_all(element, PATTERNS[0])) {
             add(&mut gaps, at * size..bytes.len().min((at + 1) * size));
         }
@@ -446,7 +468,7 @@ mod tests {
                 let mut bytes = vec![PATTERNS[0]; size * count + size / 2];
                 bytes.chunks_mut(size).step_by(stride).for_each(|element| element[0] = 1);
                 let part = |range: Range<usize>| part_of(&bytes[range], size, PATTERNS[0]);
-                let mut gaps = Vec::new();
+                let mut gaps = Gaps::new();
                 assert_eq!(collect(0..bytes.len(), size, &part, &mut gaps), Some(()));
                 assert_eq!(
                     gaps,
@@ -460,6 +482,6 @@ mod tests {
     #[test]
     fn an_element_of_which_a_part_is_a_gap_is_none() {
         let part = |range: Range<usize>| if range.contains(&40) { Part::Some } else { Part::None };
-        assert_eq!(collect(0..400, 4, &part, &mut Vec::new()), None);
+        assert_eq!(collect(0..400, 4, &part, &mut Gaps::new()), None);
     }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::{Context, Flow};
 use crate::error::RunError;
 use crate::program::function::{Function, Running};
@@ -107,7 +109,7 @@ impl Context {
         (at, watched): (usize, &WatchedCommand),
         running: Running<'_>,
     ) -> Result<Flow, RunError> {
-        let touched: Vec<Touched> = watched
+        let touched: SmallVec<[Touched; 8]> = watched
             .uses
             .iter()
             .map(|used| Touched {
@@ -132,11 +134,11 @@ impl Context {
                 // SAFETY: as above.
                 if unsafe { watch.is_in_doubt(&before) } {
                     // SAFETY: as above.
-                    let first = unsafe { watch.again(&before, &touched) };
+                    unsafe { watch.again(&before, &touched) };
                     self.command(function, plan, at, running)?;
                     self.queues.wait()?;
                     // SAFETY: as above.
-                    unsafe { watch.compare(&watched.label, &before, &first)? };
+                    unsafe { watch.compare(&watched.label, &before)? };
                 }
             }
             // Operators of a host have effects, and functions watch their own memory.
