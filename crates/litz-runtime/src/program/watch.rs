@@ -407,14 +407,13 @@ fn halve(
 fn part_of(elements: &[u8], size: usize, byte: u8) -> Part {
     fn part<const N: usize>(elements: &[u8], byte: u8) -> Part {
         let (whole, cut) = elements.as_chunks::<N>();
-        let are = || whole.iter().map(|element| *element == [byte; N]);
-        let is_cut = || (!cut.is_empty()).then(|| is_all(cut, byte)).into_iter();
-        let any = are().chain(is_cut()).fold(false, |any, is| any | is);
-        let all = are().chain(is_cut()).fold(true, |all, is| all & is);
-        match (any, all) {
-            (false, _) => Part::None,
-            (true, true) => Part::All,
-            (true, false) => Part::Some,
+        let is_cut = (!cut.is_empty()).then(|| is_all(cut, byte));
+        // Counted in numbers that are as wide as most elements.
+        let found: u32 = whole.iter().map(|element| u32::from(*element == [byte; N])).sum();
+        match found as usize + is_cut.map_or(0, usize::from) {
+            0 => Part::None,
+            found if found == whole.len() + usize::from(is_cut.is_some()) => Part::All,
+            _ => Part::Some,
         }
     }
     match size {
