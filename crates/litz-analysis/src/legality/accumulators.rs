@@ -91,7 +91,7 @@ impl Verifier<'_> {
         if !is_mergeable {
             return;
         }
-        if has_scan {
+        if has_scan || self.recomputed.contains(&stmt) {
             self.outermost(nest, user, scopes[0]);
         }
         self.lanes_of_elements(nest, user, &scopes);
@@ -160,7 +160,7 @@ impl Verifier<'_> {
     }
 
     /// Checks that no loop around the accumulators of a scan runs along its axis: each of its iterations would begin anew. Of a reduction it would
-    /// take the points of `final` again.
+    /// take the points of `final` again, which one that runs anew may do.
     fn outermost(&mut self, nest: &Nest, user: &Occurrence, scope: Scope) {
         for around in user.path.get(..scope.loops).unwrap_or_default() {
             let var = around.axis.var;

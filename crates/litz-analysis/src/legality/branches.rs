@@ -41,6 +41,8 @@ struct Place {
     block: Option<(Expr, Expr)>,
     /// Loops around that have accumulators of their own in each iteration.
     scope: usize,
+    /// Loops around in each iteration of which a reduction may run anew.
+    anew: usize,
 }
 
 /// The loops of a leaf that takes the points of several.
@@ -114,6 +116,7 @@ impl Verifier<'_> {
             bind: place.bind.clone(),
             block: place.block.map(|block| (block.number, block.width)),
             scope: self.loops_around_scope(stmt, place),
+            anew: self.loops_around_memory(stmt, place),
         };
         Divided {
             part: group[0].part,
@@ -167,9 +170,10 @@ impl Verifier<'_> {
             }
             Ok(path) => {
                 let place = group.iter().find(|place| !place.masked).unwrap_or(&group[0]);
-                self.coverage(nest, place, &group[0].bind, &path);
+                let once = self.once(stmt, &group[0], &path);
+                self.coverage(nest, place, &group[0].bind, &once);
                 if self.report.diags.len() == found {
-                    self.repeats(stmt, nest, &group[0], &path);
+                    self.repeats(stmt, nest, &group[0], &once);
                 }
                 let is_proved = self.report.diags.len() == found;
                 is_proved.then(|| path.into_iter().filter_map(|axis| intervals.restore(axis)).collect())

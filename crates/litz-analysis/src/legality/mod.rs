@@ -637,7 +637,8 @@ impl<'a> Verifier<'a> {
                 let missing = if has(Part::Update) { "final" } else { "update" };
                 self.report.fail("missing-part", format_args!("`{name}.{missing}` runs nowhere"));
             }
-            if self.recomputed.contains(&at) {
+            // A reduction that runs again runs as a whole.
+            if self.recomputed.contains(&at) && !reduces {
                 continue;
             }
             let is_together = places.windows(2).all(|pair| pair[0].step == pair[1].step);

@@ -47,12 +47,15 @@ impl Verifier<'_> {
             }
             self.beginnings(name, &place, &axes);
             let found = self.report.diags.len();
+            let once = self.once(stmt, &place, &path);
+            self.recomputed.extend((once.len() < path.len()).then_some(stmt));
             if self.sides.is_empty() {
-                let (bind, path) = self.in_scope(stmt, &place, &path);
-                self.coverage(nest, &place, &bind, &path);
-            }
-            if self.sides.is_empty() && self.report.diags.len() == before {
-                self.repeats(stmt, nest, &place, &path);
+                let path = once;
+                let (bind, loops) = self.in_scope(stmt, &place, &path);
+                self.coverage(nest, &place, &bind, &loops);
+                if self.report.diags.len() == before {
+                    self.repeats(stmt, nest, &place, &path);
+                }
             }
             if self.report.diags.len() > found && self.may_recompute(stmt, &self.visible) {
                 self.report.diags.truncate(found);

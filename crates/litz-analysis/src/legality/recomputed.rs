@@ -2,7 +2,8 @@
 //!
 //! An element of a buffer has one value, whoever computes it and however often. So a nest that stores to local buffers alone
 //! is free to compute what a tile needs in each tile, to leave out what nobody reads, and to run in several kernels; only what is
-//! read has to be there. The same is true of copies.
+//! read has to be there. The same is true of copies. A reduction may run again as a whole, in each iteration of loops that are around all of
+//! its memory: the statistics of a row that all blocks need.
 //!
 //! Of a leaf that stores, the loops that are not around the load take a box of points: along each axis so many from a first
 //! one, both in terms of the loops around both. Coverage proves that they take each point of the box; the
@@ -11,13 +12,14 @@
 
 use super::accumulators::is_equal;
 use super::coverage::{Bound, Coverage};
+use super::points::is_one;
 use super::proofs;
 use super::{Around, Declared, Occurrence, Side, Verifier};
 use crate::apart::is_inside_by_digits;
 use crate::copies::{self, read_of};
 use crate::inside::{enter, first_and_count};
 use crate::parts::parts_of;
-use litz_ir::loops::{Axis, Buf, BufKind, Inst, InstOp, Nest, Stmt};
+use litz_ir::loops::{Axis, Buf, BufKind, InstOp, Nest, Stmt};
 use litz_ir::schedule::{Local, LoopKind, Part};
 use litz_sym::{Expr, Facts, Rel, Sym};
 
@@ -73,20 +75,47 @@ impl<'a> Verifier<'a> {
     /// Whether a nest stores whole elements to local buffers alone, of which `visible` are declared around a leaf of it.
     pub(super) fn may_recompute(&self, stmt: usize, visible: &[Declared]) -> bool {
         let Stmt::Nest(nest) = &self.loops.stmts[stmt] else { return false };
-        let is_local = |buf: Buf| {
+        !nest.accumulates() && self.loops_around_results(stmt, visible).is_some()
+    }
+
+    /// How many loops are around the declarations of all that a nest stores to. None where it stores to anything but local buffers, of which
+    /// `visible` are declared around a leaf of it, whole elements, which nobody else stores to.
+    fn loops_around_results(&self, stmt: usize, visible: &[Declared]) -> Option<usize> {
+        let Stmt::Nest(nest) = &self.loops.stmts[stmt] else { return None };
+        let around = |buf: Buf| {
             let name = self.loops.bufs.get(buf).map(|data| &*data.name);
-            visible.iter().any(|declared| self.locals[declared.number].0.buffer() == name)
-        };
-        let stores = |inst: &Inst| {
-            let InstOp::Store { buf, combine, .. } = &inst.op else { return false };
-            combine.is_some() || !is_local(*buf)
+            let is_its = |declared: &&Declared| self.locals[declared.number].0.buffer() == name;
+            visible.iter().rfind(is_its).map(|declared| declared.loops)
         };
         let is_writer = |buf: &Buf| self.writers_of(*buf).iter().all(|&writer| writer == stmt);
-        !nest.accumulates()
-            && nest.idle.is_none()
-            && !self.repeated.contains(&stmt)
-            && !nest.body.iter().any(stores)
-            && nest.writes().iter().all(is_writer)
+        if nest.idle.is_some() || self.repeated.contains(&stmt) || !nest.writes().iter().all(is_writer) {
+            return None;
+        }
+        nest.body.iter().try_fold(usize::MAX, |least, inst| {
+            let InstOp::Store { buf, combine, .. } = &inst.op else { return Some(least) };
+            around(*buf).filter(|_| combine.is_none()).map(|loops| least.min(loops))
+        })
+    }
+
+    /// How many of the loops around a part of a reduction are around all of its memory: its accumulators, and local buffers that it alone stores
+    /// to. In each of their iterations it may run anew, as a whole.
+    pub(super) fn loops_around_memory(&self, stmt: usize, place: &Occurrence) -> usize {
+        let Stmt::Nest(nest) = &self.loops.stmts[stmt] else { return 0 };
+        let is_of_reduction = matches!(place.part, Part::Update | Part::Final) && place.block.is_none();
+        if !is_of_reduction || nest.scanned().next().is_some() {
+            return 0;
+        }
+        let results = self.loops_around_results(stmt, &place.visible);
+        let scopes = self.scopes(stmt, place);
+        results.zip(scopes.first()).map_or(0, |(results, scope)| results.min(scope.loops))
+    }
+
+    /// The loops of `path`, that around a part of a nest, without those in which it runs anew.
+    pub(super) fn once(&self, stmt: usize, place: &Occurrence, path: &[Axis]) -> Vec<Axis> {
+        let (anew, within) = path.split_at(self.loops_around_memory(stmt, place));
+        let is_used = |axis: &Axis| place.bind.iter().any(|bind| bind.1.has_sym(axis.var));
+        let is_needed = |axis: &&Axis| is_used(axis) || is_one(&self.loops.facts, axis.extent);
+        anew.iter().filter(is_needed).chain(within).copied().collect()
     }
 
     /// Checks what a copy is declared to be one of. The buffer of the copy, if it has one of its own.
@@ -230,7 +259,7 @@ impl<'a> Verifier<'a> {
         let sees = |place: &&Occurrence| {
             place.visible.iter().any(|declared| declared.number == read.declared.number)
                 && place.at < read.place.at
-                && matches!(place.part, Part::Whole)
+                && matches!(place.part, Part::Whole | Part::Final)
                 && !place.excludes(read.place)
         };
         let leaves: Vec<&Occurrence> = self.placed[writer].iter().filter(sees).collect();
