@@ -223,4 +223,10 @@ pub trait Machine {
         let _ = (cx, packing, product);
         None
     }
+
+    /// The kernel of rows that alone need what the kernel of one `row` makes, if each of its blocks may as well make that for itself.
+    fn repeat_row(&self, cx: &Cx<'_>, row: &Draft, rows: &Draft) -> Option<Draft> {
+        let _ = (cx, row, rows);
+        None
+    }
 }

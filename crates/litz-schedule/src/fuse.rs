@@ -64,6 +64,7 @@ pub fn fuse(
         fuser.merge(Relation::Aligned);
     }
     fuser.pack();
+    fuser.repeat_rows();
     let order = fuser.order();
     let mut drafts: Vec<Option<Draft>> = fuser.drafts.into_iter().map(Some).collect();
     (order.into_iter().filter_map(|g| drafts[g].take()).collect(), fuser.notes)
@@ -404,26 +405,44 @@ impl Fuser<'_> {
     /// Lets the kernel of a product pack its operand itself, if one statement does that and the product wants it.
     fn pack_for(&mut self, g: usize) {
         let wants_packing = self.drafts[g].family.wants_packing();
-        let head = self.drafts[g].group.members.first().map(|member| member.stmt);
-        let Some(head) = head.filter(|_| wants_packing) else { return };
+        let head = self.drafts[g].group.members.first();
+        if !wants_packing || head.is_none() {
+            return;
+        }
         let before: BTreeSet<usize> = self.before(g).filter(|&p| p != g).collect();
         let found = before.into_iter().find_map(|p| {
             let joined = self.machine.pack(self.cx, &self.drafts[p], &self.drafts[g])?;
             (!self.has_between(p, g)).then_some((p, joined))
         });
-        let Some((p, joined)) = found else { return };
-        let name = |stmt: usize| self.cx.loops.stmts[stmt].name();
-        let (producer, consumer) = (name(self.drafts[p].group.members[0].stmt), name(head));
-        let bytes = self.savings.of(&self.drafts[p].stmts(), &self.drafts[g].stmts());
-        self.notes.retain(|note| note.producer != producer || note.consumer != consumer);
-        let (producer, consumer) = (producer.to_owned(), consumer.to_owned());
+        found.into_iter().for_each(|(p, joined)| self.absorb(p, g, joined));
+    }
+
+    /// Lets kernels whose rows are all multiplied with one row make that themselves, each block for itself.
+    fn repeat_rows(&mut self) {
+        for g in 0..self.drafts.len() {
+            let is_apart = self.drafts[g].group.members.first().is_none_or(|head| self.is_apart[head.stmt]);
+            let before: BTreeSet<usize> = self.before(g).filter(|&p| p != g && !is_apart).collect();
+            let found = before.into_iter().find_map(|p| {
+                let joined = self.machine.repeat_row(self.cx, &self.drafts[p], &self.drafts[g])?;
+                (!self.has_between(p, g)).then_some((p, joined))
+            });
+            found.into_iter().for_each(|(p, joined)| self.absorb(p, g, joined));
+        }
+    }
+
+    /// Puts kernel `p` into a later one, which becomes `joined`.
+    fn absorb(&mut self, p: usize, g: usize, joined: Draft) {
+        let name = |g: usize| self.cx.loops.stmts[self.drafts[g].group.members[0].stmt].name().to_owned();
+        let (producer, consumer) = (name(p), name(g));
         let (a, b) = (self.drafts[p].stmts(), self.drafts[g].stmts());
+        let bytes = self.savings.of(&a, &b);
+        self.notes.retain(|note| note.producer != producer || note.consumer != consumer);
         let (joined, growth) = self.weighed(Ok(joined), &a, &b, bytes);
         let verdict = joined.as_ref().map(|_| ()).map_err(|why| *why);
         self.say(FusionNote { producer, consumer, verdict, bytes, growth });
         let Ok(joined) = joined else { return };
         self.pressure.forget();
-        joined.family.packing().into_iter().for_each(|stmt| self.group_of[stmt] = g);
+        joined.stmts().into_iter().for_each(|stmt| self.group_of[stmt] = g);
         self.drafts[g] = joined;
         self.drafts[p].group.members.clear();
     }

@@ -78,6 +78,10 @@ impl Machine for Gpus {
     fn pack(&self, cx: &Cx<'_>, packing: &Draft, product: &Draft) -> Option<Draft> {
         product::pack(cx, packing, product)
     }
+
+    fn repeat_row(&self, cx: &Cx<'_>, row: &Draft, rows: &Draft) -> Option<Draft> {
+        rows::repeat_row(cx, row, rows)
+    }
 }
 
 /// The points that members of a group share, each axis by itself: of the digits of tiles that go over several too little can be proved.

@@ -22,14 +22,14 @@ mod team;
 
 use crate::context::Cx;
 use crate::cost::{points, size};
-use crate::draft::{Draft, Family, Planned, Relation, Traits};
+use crate::draft::{Draft, Family, MOST_MEMBERS, Planned, Relation, Traits};
 use crate::group::{Group, Member};
 use crate::join::{align_members, alone, bind_like, join, overwrites, own_axes, same_extents};
 use crate::nest;
 use crate::no_fuse::NoFuse;
 use litz_analysis::access::{Access, Stride, accesses, bound_places, stride};
 use litz_analysis::align::DomainMap;
-use litz_ir::loops::{Axis, Buf};
+use litz_ir::loops::{Axis, Buf, Inst, InstOp, Nest};
 use litz_ir::target::{Gpu, Target};
 use litz_sym::{Expr, Sym};
 use plan::plan;
@@ -54,6 +54,11 @@ impl Family for Rows {
     }
 
     fn take(&self, cx: &Cx<'_>, draft: &Draft, s: usize, relation: Relation) -> Result<Draft, NoFuse> {
+        // What is made twice is made for two kernels.
+        let mut members = draft.group.members.iter().map(|member| nest(cx.loops, member.stmt));
+        if members.any(|member| is_again(member, nest(cx.loops, s))) {
+            return Err(NoFuse::OtherPoints);
+        }
         match relation {
             Relation::Behind => take(cx, draft, s),
             Relation::Beside => beside(cx, draft, s),
@@ -193,6 +198,46 @@ fn beside(cx: &Cx<'_>, draft: &Draft, s: usize) -> Result<Draft, NoFuse> {
         return Err(NoFuse::OtherPoints);
     }
     Ok(draft.with(joined))
+}
+
+/// Whether a nest computes what another one does, for another buffer.
+fn is_again(one: &Nest, other: &Nest) -> bool {
+    let is_same = |(one, other): (&Inst, &Inst)| match (&one.op, &other.op) {
+        (InstOp::Store { index, value, .. }, InstOp::Store { index: at, value: of, .. }) => {
+            (index, value) == (at, of)
+        }
+        (op, again) => op == again,
+    };
+    let have_axes = (&one.axes, &one.reduced) == (&other.axes, &other.reduced);
+    have_axes && one.body.len() == other.body.len() && one.body.iter().zip(&other.body).all(is_same)
+}
+
+/// The kernel of many rows, each block of which makes for itself the one row that all are multiplied with, if none but it needs that: of a norm
+/// ahead of a product it saves the launch. See [`team`].
+pub fn repeat_row(cx: &Cx<'_>, row: &Draft, rows: &Draft) -> Option<Draft> {
+    let are_rows = row.family::<Rows>().is_some() && rows.family::<Rows>().is_some();
+    let is_one = |axis: &&Axis| axis.extent.is_one();
+    let stmts = [row.stmts(), rows.stmts()].concat();
+    let is_own =
+        |buf: &Buf| !cx.deps.escapes[*buf] && cx.deps.users[*buf].iter().all(|user| stmts.contains(user));
+    let are_own = row.stmts().iter().flat_map(|&stmt| &cx.deps.stmts[stmt].writes).all(is_own);
+    let is_at_call = !row.at_load && !rows.at_load;
+    let [is_row, has_rows] = [row, rows].map(|draft| draft.group.outer.iter().any(|axis| !is_one(&axis)));
+    if !are_rows || !is_at_call || !are_own || is_row || !has_rows || stmts.len() > MOST_MEMBERS {
+        return None;
+    }
+    // Axes of one point are the same for all.
+    let without_ones = |group: &Group| {
+        let mut group = group.clone();
+        for (_, value) in group.members.iter_mut().flat_map(|member| &mut member.bind) {
+            group.outer.iter().filter(is_one).for_each(|one| *value = value.replace(one.var, Expr::zero()));
+        }
+        group.outer.retain(|axis| !is_one(&axis));
+        group
+    };
+    let [one, all] = [row, rows].map(|draft| without_ones(&draft.group));
+    let joined = Group { members: [one.members, all.members].concat(), outer: all.outer };
+    team(cx, &joined).is_some().then(|| rows.with(joined))
 }
 
 /// Whether a member reduces for each of many columns of its own what threads of a row would take in turns: a depthwise convolution, whose

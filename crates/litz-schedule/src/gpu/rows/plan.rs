@@ -1,6 +1,6 @@
 //! Writes the kernel of rows: memory for what is kept of a row, its loads, and the members one after another.
 
-use super::team::{KEPT, RowCopy, Team, WARPS, elements_of, is_of_runs, place_in_row, spread};
+use super::team::{KEPT, RowCopy, Team, WARPS, elements_of, is_of_rows, is_of_runs, place_in_row, spread};
 use crate::context::Cx;
 use crate::cost::{ceil_div, points, size};
 use crate::cut::nested;
@@ -32,14 +32,21 @@ const IN_FLIGHT: i64 = 64 << 10;
 /// The kernel of a group.
 pub fn plan(cx: &Cx<'_>, group: &Group, team: &Team) -> KernelPlan {
     let name = |name: &str| beside_axes(cx.loops, group, name);
-    let shared = shared_axes(cx.loops, group, &group.facts(&cx.loops.facts), &|i| name(&format!("g{i}")));
+    let mut shared = shared_axes(cx.loops, group, &group.facts(&cx.loops.facts), &|i| name(&format!("g{i}")));
     let mut values: Vec<(Sym, Expr)> = shared.iter().flat_map(|merged| merged.parts.clone()).collect();
+    let rows = Together(Axis { var: name("row"), extent: Expr::int(team.together) });
+    if let Some(row) = shared.last_mut().filter(|_| team.together > 1) {
+        let number = Expr::sym(row.axis.var) * team.together + Expr::sym(rows.0.var);
+        values.iter_mut().for_each(|(_, value)| *value = value.replace(row.axis.var, number));
+        row.axis.extent = row.axis.extent.floordiv(team.together);
+    }
     if let Some(row) = shared.last().filter(|_| reads_again(cx, group, team)) {
         let backwards = row.axis.extent - 1 - Expr::sym(row.axis.var);
         values.iter_mut().for_each(|(_, value)| *value = value.replace(row.axis.var, backwards));
     }
     let mut facts = cx.loops.facts.clone();
-    shared.iter().for_each(|merged| facts.declare_index(merged.axis.var, merged.axis.extent));
+    let loops = shared.iter().map(|merged| merged.axis).chain([rows.0]);
+    loops.for_each(|axis| facts.declare_index(axis.var, axis.extent));
     let mut grid: Vec<Axis> =
         shared.iter().map(|merged| merged.axis).filter(|axis| !axis.extent.is_one()).collect();
     let stmts = group.stmts();
@@ -73,13 +80,13 @@ pub fn plan(cx: &Cx<'_>, group: &Group, team: &Team) -> KernelPlan {
         let leaf = copied(cx, copy, &values, walk.as_ref());
         let is_ahead = copy.is_ahead && is_own(copy);
         if is_ahead { &mut ahead } else { &mut body }.push(match walk {
-            Some(walk) => walk.by(team, walk.around(vec![leaf], at_once(team.vector))),
+            Some(walk) => walk.by(team, rows.around(walk.around(vec![leaf], at_once(team.vector)))),
             None => leaf,
         });
     }
     let members = group.members.iter();
     let known = (&values[..], &facts);
-    body.extend(members.flat_map(|member| of_member(cx, (group, member), known, (team, names))));
+    body.extend(members.flat_map(|member| of_member(cx, (group, member), known, (team, names, rows))));
     if team.level == Level::Lane {
         let row = grid.last().copied().unwrap_or(Axis { var: name("g"), extent: Expr::one() });
         let ends = Ends::of(row, &grid, [values_of(&ahead), values_of(&body)].concat().into_iter());
@@ -122,6 +129,7 @@ fn registers(cx: &Cx<'_>, group: &Group, team: &Team) -> Option<u32> {
         gpu.resident(needs) / i64::from(gpu.units)
     };
     let [few, many] = [blocks(UNLIMITED), blocks(BESIDE)];
+    let rows = rows * team.together;
     let all = points(&cx.loops.facts, &group.outer) / rows;
     let is_enough = few > 1 && few * rows * bytes_of_row(cx, group) >= IN_FLIGHT;
     let is_short = |own: &Nest| own.body.len() <= SHORT && is_light(own);
@@ -164,7 +172,9 @@ fn held(cx: &Cx<'_>, group: &Group, team: &Team) -> i64 {
     let locals = locals.map(|&(buf, _)| (buf, elements_of(cx, group, buf).unwrap_or(1)));
     let is_kept = |copy: &&RowCopy| copy.space == LocalSpace::Register && !copy.is_of_turn;
     let copies = team.copies.iter().filter(is_kept);
-    let copies = copies.map(|copy| (copy.buf, copy.row.and_then(|row| row.extent.as_int()).unwrap_or(1)));
+    let rows = |copy: &RowCopy| if is_of_rows(group, &copy.index) { team.together } else { 1 };
+    let elements = |copy: &RowCopy| copy.row.and_then(|row| row.extent.as_int()).unwrap_or(1) * rows(copy);
+    let copies = copies.map(|copy| (copy.buf, elements(copy)));
     let of_thread = |count: i64| match count {
         1 => 1,
         _ => ceil_div(count, team.width * team.vector) * team.vector,
@@ -194,6 +204,20 @@ fn scanned(cx: &Cx<'_>, member: &Member) -> i64 {
 /// Registers of an element: one of a half type is a float there.
 fn words(cx: &Cx<'_>, buf: Buf) -> i64 {
     ceil_div(cx.loops.bufs[buf].dtype.compute().size() as i64, 4)
+}
+
+/// The rows that a block takes together.
+#[derive(Clone, Copy)]
+struct Together(Axis);
+
+impl Together {
+    /// The loop over them around what is done for each.
+    fn around(self, body: Vec<Tree>) -> Vec<Tree> {
+        let mut is_for_each = false;
+        let mut look = |leaf: &Leaf| is_for_each |= leaf.bind.iter().any(|bind| bind.1.has_sym(self.0.var));
+        body.iter().for_each(|tree| tree.each_leaf(&mut look));
+        if is_for_each { vec![Tree::Loop { kind: LoopKind::Unroll, axis: self.0, body }] } else { body }
+    }
 }
 
 /// How the threads of a row take its elements.
@@ -325,7 +349,7 @@ fn of_member(
     cx: &Cx<'_>,
     (group, member): (&Group, &Member),
     (values, facts): (&[(Sym, Expr)], &Facts),
-    (team, names): (&Team, [Sym; 4]),
+    (team, names, rows): (&Team, [Sym; 4], Together),
 ) -> Vec<Tree> {
     let own = nest(cx.loops, member.stmt);
     let facts = own.facts(facts);
@@ -381,7 +405,7 @@ fn of_member(
     let by_warp = team.level == Level::Thread && shared.any(|local| writes.contains(&local.0));
     let spread_out = |part: Part, bind: &mut Vec<(Sym, Expr)>, more: Vec<Tree>| -> Vec<Tree> {
         let Some(row) = row else {
-            let body = [within(kept(part, bind, None)), more].concat();
+            let body = rows.around([within(kept(part, bind, None)), more].concat());
             // One warp is enough where all find in shared memory what it stores.
             let one = Axis { var: names[0], extent: Expr::one() };
             let kind = LoopKind::Level(Level::Warp.into());
@@ -401,15 +425,15 @@ fn of_member(
         let copies = team.copies.iter().filter(|copy| is_first && comes_with(cx, team, member, copy));
         of_turn.extend(copies.map(|copy| copied(cx, copy, values, Some(&walk))));
         of_turn.extend(walk.elements(within(kept(part, bind, Some(&walk))), of_vector));
-        let mut body = walk.turns(of_turn);
-        body.extend(more);
+        let mut body = rows.around(walk.turns(of_turn));
+        body.extend(rows.around(more));
         vec![walk.by(team, body)]
     };
     let body = match own.reduces() {
         true => {
             let merge = leaf(Part::Merge, &points);
             let mut body = spread_out(Part::Update, &mut bind, vec![merge]);
-            body.extend(kept(Part::Final, &points, None));
+            body.extend(rows.around(kept(Part::Final, &points, None)));
             body
         }
         false => {

@@ -50,6 +50,10 @@ const FEW_BYTES: i64 = 6 << 10;
 /// Registers of a thread for elements of rows, at most: half of those that it may have.
 const MOST_REGISTERS: i64 = 128;
 
+/// Bytes of constants that a block multiplies a row with, at least for each byte of the row, where it makes the row for itself: for every element of it a
+/// thread loads and rounds as often as it loads and multiplies of each row of constants.
+const BYTES_OF_BLOCK: i64 = 4;
+
 /// Who takes a row, and what they keep of it.
 pub struct Team {
     /// Lanes of a warp, or threads of a block.
@@ -67,6 +71,8 @@ pub struct Team {
     pub copies: Vec<RowCopy>,
     /// Bytes that the threads of a block share for elements of rows.
     pub shared: i64,
+    /// Rows that a block takes, of which threads have all at once: one, where members do not make what all rows need.
+    pub together: i64,
 }
 
 /// A buffer of which the threads of a row keep what they read: each loads its elements once, or has them from where it stored them.
@@ -100,6 +106,7 @@ struct Shape {
     width: i64,
     vector: i64,
     shift: Option<Expr>,
+    together: i64,
 }
 
 /// What members hand on, and what they read.
@@ -140,6 +147,10 @@ pub fn team(cx: &Cx<'_>, group: &Group) -> Option<Team> {
     });
     let rows = Rows { locals: locals.collect(), reads: reads(cx, group) };
     let vectors = vectors(cx, group, &rows);
+    if group.members.iter().any(|member| is_for_all(group, member)) {
+        let shape = of_blocks(cx, group, &rows, vectors.first().copied())?;
+        return shape.team((cx, group), gpu, &rows).filter(|team| team.has_ahead(&rows));
+    }
     let mut shapes: Vec<Shape> = of_blocks(cx, group, &rows, vectors.first().copied()).into_iter().collect();
     let lanes = i64::from(Gpu::LANES);
     let count = points(&cx.loops.facts, &group.outer);
@@ -147,7 +158,7 @@ pub fn team(cx: &Cx<'_>, group: &Group) -> Option<Team> {
     let is_short =
         |&vector: &i64| longest <= WARP_ROW || fills_units && longest <= vector * lanes * WARP_VECTORS;
     let width = |&vector: &i64| longest % (vector * lanes) == 0;
-    let of_warp = |vector| Shape { level: Level::Lane, width: lanes, vector, shift: None };
+    let of_warp = |vector| Shape { level: Level::Lane, width: lanes, vector, shift: None, together: 1 };
     shapes.extend(vectors.iter().copied().filter(is_short).filter(width).map(of_warp));
     if longest <= WARP_ROW {
         shapes.push(of_warp(1));
@@ -168,6 +179,7 @@ pub fn team(cx: &Cx<'_>, group: &Group) -> Option<Team> {
             width,
             vector,
             shift: None,
+            together: 1,
         }));
     }
     let within = shifted(cx, group, &rows).filter(|_| longest > KEPT * MOST_THREADS);
@@ -177,35 +189,55 @@ pub fn team(cx: &Cx<'_>, group: &Group) -> Option<Team> {
         let widths = (most / 2 / lanes..=most / lanes).map(|warps| warps * lanes).rev();
         let idle = |width: &i64| taken_of(ceil_div(runs, *width), (KEPT / vector).max(1)) * width - runs;
         let width = widths.min_by_key(idle).unwrap_or(most);
-        Shape { level: Level::Thread, width, vector, shift: Some(shift) }
+        Shape { level: Level::Thread, width, vector, shift: Some(shift), together: 1 }
     }));
-    shapes.push(Shape { level: Level::Thread, width: most, vector: 1, shift: None });
+    shapes.push(Shape { level: Level::Thread, width: most, vector: 1, shift: None, together: 1 });
     // Whoever keeps all rows of constants has them on the way while others are made.
     let mut teams = shapes.into_iter().filter_map(|shape| shape.team((cx, group), gpu, &rows));
     let first = teams.next()?;
-    let ahead = rows.reads.iter().filter(|read| read.is_ahead).count();
-    let has_all = |team: &Team| team.copies.iter().filter(|copy| copy.is_ahead).count() == ahead;
-    if has_all(&first) {
+    if first.has_ahead(&rows) {
         return Some(first);
     }
-    Some(teams.find(has_all).unwrap_or(first))
+    Some(teams.find(|team| team.has_ahead(&rows)).unwrap_or(first))
 }
 
-/// A block for each row, where that has constants that are loaded ahead.
+/// Whether a member has none of the points that others share: each block makes for itself what it makes.
+pub fn is_for_all(group: &Group, member: &Member) -> bool {
+    let mut shared = group.outer.iter().filter(|axis| !axis.extent.is_one());
+    shared.any(|axis| !member.bind.iter().any(|bind| bind.1.has_sym(axis.var)))
+}
+
+/// Rows that a block takes, so many that it loads far more of them than it makes for itself, and each unit has a block. None where there are none such.
+fn together(cx: &Cx<'_>, group: &Group, bytes_of_row: i64, units: i64) -> Option<i64> {
+    let made = group.members.iter().filter(|member| is_for_all(group, member));
+    let made = made.flat_map(|member| &cx.deps.stmts[member.stmt].writes);
+    let bytes = |&buf: &Buf| Some(elements_of(cx, group, buf)? * cx.loops.bufs[buf].dtype.size() as i64);
+    let Some(made) = made.map(bytes).max() else { return Some(1) };
+    let mut axes = group.outer.iter().filter(|axis| !axis.extent.is_one());
+    let (Some(rows), None) = (axes.next(), axes.next()) else { return None };
+    let (rows, made) = (rows.extent.as_int()?, made?);
+    let count = ceil_div(made * BYTES_OF_BLOCK, bytes_of_row.max(1));
+    let count = count.unsigned_abs().next_power_of_two() as i64;
+    (rows % count == 0 && rows / count >= units).then_some(count)
+}
+
+/// A block for each row, or for several, where these have constants that are loaded ahead.
 fn of_blocks(cx: &Cx<'_>, group: &Group, rows: &Rows, vector: Option<i64>) -> Option<Shape> {
     let Target::Gpu(gpu) = cx.target else { return None };
     let (vector, lanes) = (vector?, i64::from(Gpu::LANES));
-    let ahead = rows.reads.iter().filter(|read| read.is_ahead);
+    let ahead = rows.reads.iter().filter(|read| read.is_ahead && is_of_rows(group, &read.copy.index));
     let lengths: Vec<(i64, i64)> = ahead
         .map(|read| Some((read.copy.row?.extent.as_int()?, cx.loops.bufs[read.copy.buf].dtype.size() as i64)))
         .collect::<Option<_>>()?;
     let runs = lengths.first()?.0 / vector;
     let bytes: i64 = lengths.iter().map(|(length, size)| length * size).sum();
+    let units = i64::from(gpu.units);
+    let together = together(cx, group, bytes, units)?;
     let is_launched_in_time =
-        points(&cx.loops.facts, &group.outer) <= i64::from(gpu.units) * MOST_BLOCKS || bytes >= FEW_BYTES;
+        points(&cx.loops.facts, &group.outer) <= units * MOST_BLOCKS || bytes >= FEW_BYTES;
     let most = (runs / VECTORS_AHEAD).min(THREADS);
     let width = (1..=most / lanes).map(|warps| warps * lanes).rfind(|width| runs % width == 0)?;
-    is_launched_in_time.then_some(Shape { level: Level::Thread, width, vector, shift: None })
+    is_launched_in_time.then_some(Shape { level: Level::Thread, width, vector, shift: None, together })
 }
 
 impl Team {
@@ -213,13 +245,19 @@ impl Team {
     pub fn written_out(&self) -> i64 {
         if self.copies.iter().any(|copy| copy.is_ahead) { KEPT_AHEAD } else { KEPT }
     }
+
+    /// Whether it keeps all that is loaded before all else.
+    fn has_ahead(&self, rows: &Rows) -> bool {
+        let ahead = rows.reads.iter().filter(|read| read.is_ahead).count();
+        self.copies.iter().filter(|copy| copy.is_ahead).count() == ahead
+    }
 }
 
 impl Shape {
     /// The team of this shape. None where it does not keep in registers what it has to: a warp all that is kept, and threads that take several
     /// elements at once all along the row that is read again.
     fn team(self, (cx, group): (&Cx<'_>, &Group), gpu: &Gpu, rows: &Rows) -> Option<Team> {
-        let Shape { level, width, vector, shift } = self;
+        let Shape { level, width, vector, shift, together } = self;
         // Elements of the runs in which rows begin.
         let beside = if shift.is_some() { vector - 1 } else { 0 };
         let threads = if level == Level::Lane { width * WARPS } else { width };
@@ -261,7 +299,8 @@ impl Shape {
             let room = if shift.is_some() { turns() * width * vector } else { count };
             let bytes = room * cx.loops.bufs[copy.buf].dtype.size() as i64;
             let most = if *is_ahead { KEPT_AHEAD } else { KEPT };
-            let is_kept = copy.row.is_none() || fits(count, copy.buf, most);
+            let rows = if is_of_rows(group, &copy.index) { together } else { 1 };
+            let is_kept = copy.row.is_none() || fits(count * rows, copy.buf, most);
             // A row that all have in common is in the cache of their unit.
             let is_common = !is_of_rows(group, &copy.index);
             let is_of_turn = !is_kept && vector > 1 && (!is_repeated || is_common);
@@ -277,7 +316,7 @@ impl Shape {
             };
             copies.push(RowCopy { space, is_of_turn, is_ahead: *is_ahead && is_kept, ..copy.clone() });
         }
-        Some(Team { level, width, vector, shift, locals, copies, shared })
+        Some(Team { level, width, vector, shift, locals, copies, shared, together })
     }
 }
 
@@ -398,19 +437,23 @@ fn read(cx: &Cx<'_>, group: &Group, buf: Buf) -> Option<Read> {
     let row = *rows.first()?;
     let is_along = index.iter().any(|at| at.has_sym(place_in_row()));
     let is_repeated = made_by.is_some() || rows.len() > 1 || !is_along;
-    let is_reduced = readers.into_iter().any(|member| nest(cx.loops, member.stmt).reduces());
+    let is_reduced = readers.clone().any(|member| nest(cx.loops, member.stmt).reduces());
+    // Each block wants what it makes for itself before it can go on.
+    let is_for_all = readers.into_iter().all(|member| is_for_all(group, member));
     let has_elements = !is_along || row.extent.as_int().is_some_and(|extent| extent > 0);
-    let is_wanted = has_elements && (is_repeated || is_reduced) && is_within(cx, group, buf, &index, row);
+    let is_shared = is_repeated || is_reduced || is_for_all;
+    let is_wanted = has_elements && is_shared && is_within(cx, group, buf, &index, row);
     let row = is_along.then_some(row);
     let space = LocalSpace::Register;
     let copy = RowCopy { buf, index, row, space, made_by, is_of_turn: false, is_ahead: false };
     let is_constant = made_by.is_none() && cx.is_there_before(buf);
-    let is_ahead = is_along && is_reduced && is_constant && is_of_rows(group, &copy.index);
+    let is_of_own = is_reduced && is_of_rows(group, &copy.index);
+    let is_ahead = is_along && is_constant && (is_of_own || is_for_all);
     is_wanted.then_some(Read { copy, is_repeated, is_ahead })
 }
 
 /// Whether each row of a group has elements of its own at an index.
-fn is_of_rows(group: &Group, index: &[Expr]) -> bool {
+pub fn is_of_rows(group: &Group, index: &[Expr]) -> bool {
     index.iter().any(|at| group.outer.iter().any(|axis| at.has_sym(axis.var)))
 }
 
