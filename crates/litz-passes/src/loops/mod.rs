@@ -28,6 +28,7 @@ mod prologue;
 mod put_off;
 mod ranges;
 pub mod renaming;
+pub mod repeat_rows;
 pub mod split_reduce;
 pub mod split_scan;
 pub mod split_scatter;
@@ -118,6 +119,7 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "pitch", wants: pitch::wants, run: pitch::run },
     Pass { name: "split_scatter", wants: split_scatter::wants, run: split_scatter::run },
     Pass::new("split_reduce", split_reduce::run),
+    Pass { name: "repeat_rows", wants: repeat_rows::wants, run: repeat_rows::run },
     Pass { name: "split_scan", wants: split_scan::wants, run: split_scan::run },
     Pass::new("updates", updates::run),
     Pass::new("dead", dead::run),
