@@ -254,6 +254,8 @@ def main() -> None:
     options = parser.parse_intermixed_args()
     spec = importlib.util.spec_from_file_location("models", options.models)
     models = importlib.util.module_from_spec(spec)
+    # Dynamo imports by name the modules that functions are of.
+    sys.modules[spec.name] = models
     spec.loader.exec_module(models)
     options.out.mkdir(parents=True, exist_ok=True)
     first, step = map(int, options.shard.split("/"))
