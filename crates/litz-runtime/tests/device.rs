@@ -1,14 +1,19 @@
 //! Checks streams, events and memories of devices, and that programs wait for what they need and for nothing else.
 
+use std::any::Any;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use litz_ir::kernel::Kernel;
-use litz_runtime::device::{AddressSpace, Buffer, Copy, Device, Launch, Stream};
-use litz_runtime::program::{Executable, Value};
+use litz_ir::{Dtype, Scalar};
+use litz_runtime::device::{
+    AddressSpace, Buffer, Copy, Device, DeviceMemory, KernelId, Launch, RawStream, Stream,
+};
+use litz_runtime::program::{Executable, OutputLayout, Outputs, Value};
 use litz_runtime::reference::{DistantDevice, ReferenceDevice};
-use litz_runtime::{RunError, Tensor};
+use litz_runtime::{RunError, Tensor, TensorView};
 
 const DOUBLE: &str = "kernel @double from n {
   read x: f32[4]
@@ -234,4 +239,112 @@ fn several_threads_call_a_program_on_a_device_with_memory_of_its_own() {
             });
         }
     });
+}
+
+/// A distant device, on whose streams somebody captures, or nobody does.
+struct Captured {
+    far: Arc<DistantDevice>,
+    by: Mutex<Option<u64>>,
+    shares: Mutex<Vec<Box<dyn Any + Send>>>,
+}
+
+impl Device for Captured {
+    fn find(&self, name: &str) -> Option<KernelId> {
+        self.far.find(name)
+    }
+
+    fn concurrency(&self) -> usize {
+        self.far.concurrency()
+    }
+
+    fn memory(&self) -> Option<Arc<dyn DeviceMemory>> {
+        self.far.memory()
+    }
+
+    fn stream(&self) -> Result<Box<dyn Stream>, RunError> {
+        self.far.stream()
+    }
+
+    fn captured_by(&self, _: RawStream) -> Result<Option<u64>, RunError> {
+        Ok(*self.by.lock().expect("no panic"))
+    }
+
+    fn keep(&self, _: RawStream, share: Box<dyn Any + Send>) -> Result<(), RunError> {
+        self.shares.lock().expect("no panic").push(share);
+        Ok(())
+    }
+}
+
+/// Results in memory of the device, on a stream of the caller's.
+struct OnDevice(Buffer);
+
+// SAFETY: the buffer is as large as the only result of the program, and nobody else's.
+unsafe impl Outputs for OnDevice {
+    fn tensor(&mut self, _: usize, layout: &OutputLayout<'_>) -> Result<NonNull<u8>, RunError> {
+        assert_eq!(layout.bytes, 16);
+        Ok(NonNull::new(self.0.as_ptr()).expect("it is no address of nothing"))
+    }
+
+    fn scalar(&mut self, _: usize, _: Option<Scalar>) {
+        unreachable!("the program returns a tensor")
+    }
+
+    fn text(&mut self, _: usize, _: &Arc<str>) {
+        unreachable!("the program returns a tensor")
+    }
+
+    fn stream(&self) -> Option<RawStream> {
+        Some(RawStream(std::ptr::null_mut()))
+    }
+}
+
+/// Four times a tensor, by way of memory of its own.
+const FOURFOLD: &str = "program @p on cpu {
+  param x: f32[4]
+  alloc t: f32[4]
+  launch @double(x, t)
+  alloc y: f32[4]
+  launch @double(t, y)
+  free t
+  return y: f32[4]
+}";
+
+#[test]
+fn what_is_captured_keeps_the_memory_of_its_calls() {
+    let far = distant(&[DOUBLE]);
+    let device = Arc::new(Captured { far: Arc::clone(&far), by: Mutex::default(), shares: Mutex::default() });
+    let program = litz_ir::text::program::parse(FOURFOLD).unwrap_or_else(|diags| panic!("{diags:?}"));
+    let weights: HashMap<String, Tensor> = HashMap::new();
+    let executable =
+        Executable::new(&program, &kernels(&[DOUBLE]), device.clone(), &weights).expect("it is sound");
+    let x = Buffer::new(&*far, 16).expect("there is room");
+    let mut results = OnDevice(Buffer::new(&*far, 16).expect("there is room"));
+    // SAFETY: the buffer has four floats and lives longer than the view.
+    let view = unsafe { TensorView::from_raw(Dtype::F32, &[4], &[1], x.as_ptr()) };
+    let view = view.expect("it is a tensor").on_device();
+    let mut call = |by: Option<u64>| {
+        *device.by.lock().expect("no panic") = by;
+        executable.call(&[view], &mut results).expect("the call is right");
+        far.bytes_in_use()
+    };
+    let count = || device.shares.lock().expect("no panic").len();
+    let once = call(None);
+    assert_eq!((call(None), count()), (once, 0), "calls one after another have the same memory");
+    assert_eq!(
+        (call(Some(1)), call(Some(1)), count()),
+        (once, once, 1),
+        "so have those of one capture, whose it is now"
+    );
+    let twice = call(None);
+    assert!(twice > once, "and nobody else's");
+    assert_eq!((call(Some(2)), count()), (twice, 2));
+    drop(call);
+    drop(executable);
+    let own = far.bytes_in_use();
+    assert_eq!(own, twice, "the program is gone, and what it was captured with is there");
+    let mut shares = std::mem::take(&mut *device.shares.lock().expect("no panic"));
+    drop(shares.pop());
+    assert!(far.bytes_in_use() < own);
+    drop(shares);
+    assert_eq!(far.bytes_in_use(), 32, "the argument and the result");
 }

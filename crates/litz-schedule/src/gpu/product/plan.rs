@@ -76,10 +76,7 @@ pub fn plan(problem: &Problem<'_>) -> Planned {
     body.extend(points.finished(last));
     let sums = tile.each.iter().product::<i64>() * problem.products.len() as i64;
     let is_full = problem.unit == Unit::Threads && sums == SUMS && problem.operand_bytes() <= 4;
-    let threads = tile.threads(problem.unit);
-    let of_thread =
-        tile.sides(problem.unit).iter().product::<i64>() * problem.products.len() as i64 / threads;
-    let registers = is_full.then_some(REGISTERS).or(problem.registers(threads, of_thread));
+    let registers = is_full.then_some(REGISTERS).or(problem.registers(tile.threads(problem.unit)));
     let kernel = KernelPlan { persistent, registers, ..KernelPlan::new(grid, 1, body) };
     Planned { is_whole: true, ..Planned::from(kernel) }
 }

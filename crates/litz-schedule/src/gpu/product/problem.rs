@@ -2,7 +2,7 @@
 
 use crate::axes::{merge_axes, order_axes};
 use crate::context::Cx;
-use crate::cost::{ceil_div, points, size};
+use crate::cost::{points, size};
 use crate::gpu::Apart;
 use crate::gpu::stage::is_guarded_at_end;
 use crate::group::{Group, Member, beside_axes};
@@ -114,32 +114,18 @@ pub struct Problem<'a> {
     pub gathered: Option<&'a Nest>,
 }
 
-/// Registers beside its sums that a thread is launched with, at least: `ptxas` 13.0 refuses an instruction of 64 sums where there are 80 registers, whatever
-/// warps that copy leave to the others.
-const AT_LAUNCH: i64 = 28;
+/// Points of a sum from which on warps that copy have a text of their own, and leave registers to the others: it takes a kernel longer to begin, and nothing of
+/// the next one is there before it ends. On an H200 (bf16, 2048 rows) 768 columns of 3072 points take 18.8 us instead of 27.7, 16.7 in tiles of 96
+/// columns; MobileNetV3, whose sums have 16 to 960, 0.57 ms instead of 0.47 where all do.
+const LONG_SUM: i64 = 512;
 
 impl Problem<'_> {
-    /// Registers of a thread, where warpgroups of so many threads have so many sums each and warps behind them copy: those that it needs, and no more, so that
-    /// blocks of the next kernel may be there as well.
-    pub fn registers(&self, threads: i64, sums: i64) -> Option<u32> {
-        const BESIDE: i64 = 56;
-        let Unit::Warpgroup(_) = self.unit else { return None };
-        let group = i64::from(Gpu::WARPGROUP);
-        let at_launch = (sums + AT_LAUNCH) * (threads + group) - group * i64::from(Gpu::COPYING_REGISTERS);
-        let wanted = ceil_div((sums + BESIDE).max(ceil_div(at_launch, threads)), Gpu::REGISTER_STEP);
-        let most = i64::from(self.gpu.registers_beside_copies(1, threads));
-        u32::try_from((wanted * Gpu::REGISTER_STEP).min(most)).ok()
-    }
-
-    /// Sums of a thread, at most, in a tile of so many threads.
-    pub fn most_sums(&self, unit: Unit, threads: i64) -> i64 {
-        const MOST: i64 = 128;
-        match unit {
-            Unit::Warpgroup(_) => {
-                MOST.min(i64::from(self.gpu.registers_for(threads + i64::from(Gpu::WARPGROUP))) - AT_LAUNCH)
-            }
-            Unit::Warp(_) | Unit::Threads => MOST,
-        }
+    /// Registers of a thread, where warpgroups of so many threads sum for long and warps behind them copy, which leave them theirs.
+    pub fn registers(&self, threads: i64) -> Option<u32> {
+        let along: Vec<Axis> = self.sum.iter().chain([&self.depth]).copied().collect();
+        let is_long = points(&self.cx.loops.facts, &along) >= LONG_SUM;
+        let are_moved = is_long && matches!(self.unit, Unit::Warpgroup(_));
+        are_moved.then(|| self.gpu.registers_beside_copies(1, threads))
     }
 
     /// Bytes that the threads of a block may share.

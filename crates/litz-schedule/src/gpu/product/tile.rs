@@ -65,6 +65,9 @@ const OF_THREADS: [Tile; 4] =
 /// Numbers of 32 bits that a unit loads from shared memory in a clock, a bank each.
 const SHARED_IN_CLOCK: i64 = 32;
 
+/// Sums of a thread, at most.
+const MOST_SUMS: i64 = 128;
+
 impl Tile {
     /// Points along the rows and along the columns.
     pub fn sides(&self, unit: Unit) -> [i64; 2] {
@@ -136,7 +139,7 @@ impl Tile {
         let suits = |tile: &&Tile| {
             let sides = tile.sides(unit);
             let sums = sides.iter().product::<i64>() / tile.threads(unit);
-            (sums * count <= problem.most_sums(unit, tile.threads(unit)) || sums == 1)
+            (sums * count <= MOST_SUMS || sums == 1)
                 && panels.iter().all(|&side| sides[side] * bytes % ROW_BYTES == 0)
                 && [0, 1].iter().all(|&side| {
                     let before = sides[side] / tile.teams[side] * (tile.teams[side] - 1);
