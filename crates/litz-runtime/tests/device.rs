@@ -338,7 +338,6 @@ fn what_is_captured_keeps_the_memory_of_its_calls() {
     let twice = call(None);
     assert!(twice > once, "and nobody else's");
     assert_eq!((call(Some(2)), count()), (twice, 2));
-    drop(call);
     drop(executable);
     let own = far.bytes_in_use();
     assert_eq!(own, twice, "the program is gone, and what it was captured with is there");

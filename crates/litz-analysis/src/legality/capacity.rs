@@ -98,7 +98,9 @@ fn merging(trees: &[Tree], nest: &str, around: i64) -> i64 {
             let units = if are_units { longest(axis.extent).as_int().unwrap_or(1) } else { 1 };
             merging(body, nest, around.saturating_mul(units))
         }
-        _ => tree.blocks().into_iter().map(|block| merging(block, nest, around)).max().unwrap_or(0),
+        Tree::If { .. } | Tree::Local(_) | Tree::Leaf(_) => {
+            tree.blocks().into_iter().map(|block| merging(block, nest, around)).max().unwrap_or(0)
+        }
     };
     trees.iter().map(of_tree).max().unwrap_or(0)
 }
