@@ -185,13 +185,7 @@ impl Executable {
             memory.keep();
         }
         let constants = Arc::new(Constants::new(layout, memory));
-        Ok(Executable {
-            code,
-            constants,
-            idle: Mutex::default(),
-            captured: Mutex::default(),
-            spare: Arc::default(),
-        })
+        Ok(Executable::of(code, constants))
     }
 
     /// The same program with the constants of this executable, in the same memory, and with its state: on `device`, which has threads of
@@ -211,13 +205,13 @@ impl Executable {
             return Err(ConstantError::Unlike.into());
         }
         let constants = Arc::clone(&self.constants);
-        Ok(Executable {
-            code,
-            constants,
-            idle: Mutex::default(),
-            captured: Mutex::default(),
-            spare: Arc::default(),
-        })
+        Ok(Executable::of(code, constants))
+    }
+
+    /// One that nobody has called.
+    fn of(code: Code, constants: Arc<Constants>) -> Executable {
+        let (idle, captured) = (Mutex::default(), Mutex::default());
+        Executable { code, constants, idle, captured, spare: Arc::default() }
     }
 
     /// Calls the program. Each tensor that it gives has memory of its own: one that is returned twice is there twice, and
