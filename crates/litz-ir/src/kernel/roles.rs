@@ -14,7 +14,7 @@
 //! }
 //! ```
 
-use super::{Act, Kernel, Loop, Mem, Op, Stmt, Sync, Warps, visit};
+use super::{Act, Kernel, Loop, Stmt, Sync, Warps, visit};
 use crate::target::{Gpu, Level};
 
 /// Warps of a warpgroup.
@@ -25,6 +25,8 @@ const WARPS: u32 = Gpu::WARPGROUP / Gpu::LANES;
 pub struct Roles {
     /// Threads that compute, whole warpgroups. Those of one more warpgroup behind them copy, or do nothing.
     pub threads: u32,
+    /// Registers of each of these.
+    pub registers: u32,
     /// What warps that compute run.
     pub computing: Vec<Stmt>,
     /// What the warpgroup behind them runs.
@@ -35,7 +37,7 @@ impl Roles {
     /// Those of a kernel that says how many registers a thread has, and in which warps behind all that compute fill all rings. None where a thread's
     /// registers are not moved, as what some warps do depends on what others have stored to memory of their own.
     pub fn of(kernel: &Kernel) -> Option<Roles> {
-        kernel.registers?;
+        let registers = kernel.registers?;
         let first = kernel.rings.values().map(|ring| ring.fills.first).min()?;
         let (computing, copying) = (Warps { first: 0, count: first }, Warps { first, count: WARPS });
         let is_behind =
@@ -48,6 +50,7 @@ impl Roles {
             [computing, copying].map(|warps| Role { kernel, warps, copies: warps == copying });
         let roles = Roles {
             threads: first * Gpu::LANES,
+            registers,
             computing: computing.part(&kernel.body)?,
             copying: copying.part(&kernel.body)?,
         };
@@ -59,17 +62,9 @@ impl Roles {
         });
         let mut loads_them = false;
         visit(&roles.copying, &mut |stmt| {
-            loads_them |= loaded(stmt).is_some_and(|mem| left_out.contains(&mem))
+            loads_them |= stmt.loaded().any(|(mem, _)| left_out.contains(&mem))
         });
         (!loads_them).then_some(roles)
-    }
-}
-
-/// The memory that a statement loads a value from.
-fn loaded(stmt: &Stmt) -> Option<Mem> {
-    match stmt {
-        Stmt::Act(Act::Let { op: Op::Load { mem, .. } | Op::Transposed { mem, .. }, .. }) => Some(*mem),
-        Stmt::Act(_) | Stmt::Loop(_) | Stmt::If { .. } => None,
     }
 }
 
@@ -120,12 +115,12 @@ impl Role<'_> {
     fn runs(&self, act: &Act) -> bool {
         match act {
             Act::Sync(Sync::Acquire { ring, filling, .. }) => {
-                self.is_side(self.kernel.rings[*ring].waiting(*filling))
+                self.warps.overlaps(self.kernel.rings[*ring].waiting(*filling))
             }
             Act::Sync(Sync::Release { ring, filling }) => {
-                self.is_side(self.kernel.rings[*ring].making(*filling))
+                self.warps.overlaps(self.kernel.rings[*ring].making(*filling))
             }
-            Act::Sync(Sync::Warps(warps)) => self.is_side(*warps),
+            Act::Sync(Sync::Warps(warps)) => self.warps.overlaps(*warps),
             Act::Sync(Sync::CommitProducts | Sync::Products { .. }) => !self.copies,
             Act::Sync(_) | Act::Let { .. } | Act::Bind { .. } => true,
             Act::Store { .. }
@@ -140,9 +135,5 @@ impl Role<'_> {
             | Act::Prefetch { .. }
             | Act::ArgStore { .. } => !self.copies,
         }
-    }
-
-    fn is_side(&self, warps: Warps) -> bool {
-        self.warps.overlaps(warps)
     }
 }

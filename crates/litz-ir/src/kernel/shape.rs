@@ -103,10 +103,9 @@ impl Shape {
         })?;
         let rings = rings.into_iter().map(|place| place as u32).collect();
         let (threads, registers) = match Roles::of(kernel) {
-            Some(roles) => (
-                roles.threads + Gpu::WARPGROUP,
-                kernel.registers.map(|registers| Gpu::registers_at_launch(roles.threads, registers)),
-            ),
+            Some(Roles { threads, registers, .. }) => {
+                (threads + Gpu::WARPGROUP, Some(Gpu::registers_at_launch(threads, registers)))
+            }
             None => (teams.threads.next_multiple_of(Gpu::LANES), kernel.registers),
         };
         Ok(Shape {

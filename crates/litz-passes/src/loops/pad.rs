@@ -186,9 +186,8 @@ fn loads(loops: &Loops, buf: Buf, change: &Change) -> Vec<Load> {
             let exact = inst.ty == loops.bufs[buf].dtype || other.as_f64() == 0.0;
             let slides = |axis: &&Axis| guard.iter().any(|rel| (rel.lhs - rel.rhs).has_sym(axis.var));
             let sliding = nest.reduced.iter().filter(slides).map(|axis| loops.facts.size_hint(axis.extent));
-            let points = sliding
-                .fold(None, |points: Option<i64>, size| Some(points.unwrap_or(1).saturating_mul(size)));
-            let is_large = points.is_some_and(|points| points > change.most_guarded);
+            let is_large =
+                sliding.reduce(i64::saturating_mul).is_some_and(|points| points > change.most_guarded);
             let asks = (is_large && exact && window.is_some()).then_some(*other);
             loads.push(Load { stmt: s, inst: i, window, asks, multiplies: left == Some(i) });
         }

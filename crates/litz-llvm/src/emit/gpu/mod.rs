@@ -162,15 +162,15 @@ impl Emitter<'_> {
         }
         self.place_on_gpu(shape)?;
         self.begin_rings(shape)?;
-        match (Roles::of(kernel), kernel.registers) {
-            (Some(roles), Some(registers)) => {
+        match Roles::of(kernel) {
+            Some(roles) => {
                 let threads = self.b.int(Prim::I32, roles.threads.into());
                 let number = self.special("tid.x");
                 let computes = self.b.compare("icmp ult", &number, &threads);
                 self.choose(
                     &computes,
                     &mut |cx| {
-                        cx.has_registers("inc", registers);
+                        cx.has_registers("inc", roles.registers);
                         cx.points(&roles.computing, &first, shape)
                     },
                     &mut |cx| {
@@ -179,7 +179,7 @@ impl Emitter<'_> {
                     },
                 )?;
             }
-            _ => self.points(&kernel.body, &first, shape)?,
+            None => self.points(&kernel.body, &first, shape)?,
         }
         self.b.end("ret void");
         Ok(())
