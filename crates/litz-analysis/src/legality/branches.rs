@@ -51,6 +51,8 @@ pub(super) struct Together {
     path: Vec<Axis>,
     /// Those that run it in an interval of their iterations, as short as that is, with the first one.
     intervals: Vec<(Axis, Expr)>,
+    /// Whether it runs anew in each iteration of some of them.
+    is_anew: bool,
 }
 
 impl Verifier<'_> {
@@ -88,6 +90,7 @@ impl Verifier<'_> {
         let question = self.question(stmt, nest, group);
         let known = self.proofs.get_mut().divided.get(&question).cloned();
         let Some(together) = known.or_else(|| self.prove_together(stmt, nest, group)) else { return };
+        self.recomputed.extend(together.is_anew.then_some(stmt));
         // Of each of these leaves is known from here on what is known of all: one that knew more could not be compared.
         let all = self.placed[stmt].iter_mut().chain(&mut self.accumulating[stmt]);
         for place in all.filter(|place| group.iter().any(|own| own.at == place.at)) {
@@ -149,18 +152,18 @@ impl Verifier<'_> {
                 self.report.diags.extend(diags);
             }
         }
-        taken.map(|path| Together { path, intervals: shortened })
+        taken.map(|(path, is_anew)| Together { path, intervals: shortened, is_anew })
     }
 
     /// The loops of a leaf that takes each point of a part of a nest once, as `group` do together. None where that is not
-    /// proved, which is reported. Of the loops that run them in `intervals` nothing is said.
+    /// proved, which is reported. Of the loops that run them in `intervals` nothing is said. Also whether it runs anew in some of the loops.
     fn taken(
         &mut self,
         stmt: usize,
         nest: &Nest,
         group: &[Occurrence],
         intervals: &Intervals,
-    ) -> Option<Vec<Axis>> {
+    ) -> Option<(Vec<Axis>, bool)> {
         let found = self.report.diags.len();
         match self.together(nest, &group.iter().collect::<Vec<_>>(), 0) {
             Err(why) => {
@@ -176,7 +179,9 @@ impl Verifier<'_> {
                     self.repeats(stmt, nest, &group[0], &once);
                 }
                 let is_proved = self.report.diags.len() == found;
-                is_proved.then(|| path.into_iter().filter_map(|axis| intervals.restore(axis)).collect())
+                let is_anew = once.len() < path.len();
+                let restored = || path.into_iter().filter_map(|axis| intervals.restore(axis)).collect();
+                is_proved.then(|| (restored(), is_anew))
             }
         }
     }

@@ -47,14 +47,13 @@ impl Verifier<'_> {
             }
             self.beginnings(name, &place, &axes);
             let found = self.report.diags.len();
-            let once = self.once(stmt, &place, &path);
-            self.recomputed.extend((once.len() < path.len()).then_some(stmt));
             if self.sides.is_empty() {
-                let path = once;
-                let (bind, loops) = self.in_scope(stmt, &place, &path);
+                let once = self.once(stmt, &place, &path);
+                self.recomputed.extend((once.len() < path.len()).then_some(stmt));
+                let (bind, loops) = self.in_scope(stmt, &place, &once);
                 self.coverage(nest, &place, &bind, &loops);
                 if self.report.diags.len() == before {
-                    self.repeats(stmt, nest, &place, &path);
+                    self.repeats(stmt, nest, &place, &once);
                 }
             }
             if self.report.diags.len() > found && self.may_recompute(stmt, &self.visible) {
