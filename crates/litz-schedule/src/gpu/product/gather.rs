@@ -8,6 +8,7 @@ use super::problem::Problem;
 use crate::axes::fresh;
 use crate::context::Cx;
 use crate::gpu::stage::is_guarded_at_end;
+use litz_ir::Scalar;
 use litz_ir::ids::Id;
 use litz_ir::loops::{InstOp, Loops, Nest};
 use litz_ir::target::Gpu;
@@ -74,14 +75,15 @@ fn beside(cx: &Cx<'_>, nest: &Nest, name: &str) -> Sym {
 }
 
 /// The load of what a nest copies, and the axes that what data chooses depends on. None of a nest that does anything but load indices, load an
-/// element, and store it.
+/// element, and store it. What it stores where nothing is to be loaded is zero: copies in the background know no other value.
 fn choices(nest: &Nest) -> Option<(&InstOp, Vec<Sym>)> {
     let [before @ .., load, store] = &nest.body[..] else { return None };
-    let InstOp::Load { .. } = load.op else { return None };
+    let InstOp::Load { guard, other, .. } = &load.op else { return None };
     let InstOp::Store { value, combine: None, .. } = store.op else { return None };
     let is_plain = nest.reduced.is_empty()
         && value.index() + 2 == nest.body.len()
         && load.ty == store.ty
+        && (guard.is_empty() || *other == Scalar::zero(load.ty))
         && before.iter().all(|inst| matches!(inst.op, InstOp::Load { .. } | InstOp::Bind { .. }));
     let axes = before.iter().flat_map(|inst| inst.op.exprs()).flat_map(Expr::syms);
     let axes = axes.filter(|&sym| nest.axes.iter().any(|axis| axis.var == sym)).collect();
