@@ -10,17 +10,17 @@
 //! Where a loop around is of few vectors, and touches the element nowhere else, lanes go on from one of its iterations to the next:
 //! combining them takes as long as a few vectors.
 //!
-//! Elements that the loop itself reads, and those that are chosen inside of the loop, stay: there the lanes that run are
-//! combined each time.
+//! Elements that the loop itself reads, those that are chosen inside of the loop, and those that only a guard keeps inside of their memory,
+//! stay: there the lanes that run are combined each time.
 
 use super::Pass;
 use litz_ir::kernel::{
-    Act, Dot, Kernel, KernelLoopKind, LaneReduction, Loop, Mem, MemData, MemorySpace, Op, Stmt, visit,
+    Act, Dot, Kernel, KernelLoopKind, LaneReduction, Loop, Mem, MemData, MemorySpace, Op, Part, Stmt, visit,
 };
 use litz_ir::loops::Axis;
 use litz_ir::target::Target;
 use litz_ir::{Diag, Dtype, ReduceOp};
-use litz_sym::{Expr, Sym};
+use litz_sym::{Expr, Range, Sym};
 use std::collections::HashSet;
 
 /// The pass.
@@ -37,7 +37,8 @@ const MOST_VECTORS: i64 = 256;
 fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
     let mut body = std::mem::take(&mut kernel.body);
     let syms = symbols(kernel, &body);
-    let around = Reducer { kernel, syms }.block(&mut body, None);
+    let loops = kernel.grid.clone();
+    let around = Reducer { kernel, syms, loops }.block(&mut body, None);
     debug_assert!(around.is_empty(), "invariant: what is around no loop stays");
     kernel.body = body;
     Ok(())
@@ -119,6 +120,8 @@ struct Reducer<'a> {
     /// The kernel, whose body is elsewhere.
     kernel: &'a mut Kernel,
     syms: HashSet<Sym>,
+    /// The loops around.
+    loops: Vec<Axis>,
 }
 
 impl Reducer<'_> {
@@ -128,6 +131,10 @@ impl Reducer<'_> {
         let touched: Vec<HashSet<Mem>> = stmts.iter().map(|stmt| accessed([stmt])).collect();
         let (mut out, mut moved) = (Vec::with_capacity(stmts.len()), Around::default());
         for (at, mut stmt) in std::mem::take(stmts).into_iter().enumerate() {
+            let depth = self.loops.len();
+            if let Stmt::Loop(inner) = &stmt {
+                self.loops.push(Axis { var: inner.var, extent: inner.extent });
+            }
             let own = if let Stmt::Loop(inner) = &mut stmt
                 && matches!(inner.kind, KernelLoopKind::Vector { lanes: 2.., .. })
             {
@@ -138,6 +145,7 @@ impl Reducer<'_> {
                 stmt.blocks_mut().into_iter().for_each(|block| drop(self.block(block, None)));
                 Around::default()
             };
+            self.loops.truncate(depth);
             let others = touched.iter().enumerate().filter(|other| other.0 != at);
             let beside: HashSet<Mem> = others.flat_map(|(_, mems)| mems.iter().copied()).collect();
             match around {
@@ -165,7 +173,7 @@ impl Reducer<'_> {
         let KernelLoopKind::Vector { lanes, copies, interleaved, lane: None } = inner.kind else {
             return Default::default();
         };
-        let shared = shared(self.kernel, inner);
+        let shared = shared(self.kernel, &self.loops, inner);
         if shared.is_empty() || !lanes.is_power_of_two() {
             return Default::default();
         }
@@ -248,10 +256,10 @@ impl Reducer<'_> {
     }
 }
 
-/// The elements that all iterations of a vector loop combine with, each once, in order.
-fn shared(kernel: &Kernel, inner: &Loop) -> Vec<Shared> {
-    let mut search =
-        Search { kernel, varying: HashSet::from([inner.var]), around: Vec::new(), found: Vec::new() };
+/// The elements that all iterations of a vector loop combine with, which is in `loops`, each once, in order.
+fn shared(kernel: &Kernel, loops: &[Axis], inner: &Loop) -> Vec<Shared> {
+    let varying = HashSet::from([inner.var]);
+    let mut search = Search { kernel, loops, varying, around: Vec::new(), found: Vec::new() };
     // Each lane has its own, or reads what others have added so far.
     let mut kept: HashSet<Mem> = kernel.private_registers(inner).into_iter().collect();
     visit(&inner.body, &mut |stmt| kept.extend(stmt.loaded().map(|(mem, _)| mem)));
@@ -274,6 +282,8 @@ fn shared(kernel: &Kernel, inner: &Loop) -> Vec<Shared> {
 
 struct Search<'a> {
     kernel: &'a Kernel,
+    /// The loops around the vector loop.
+    loops: &'a [Axis],
     /// Symbols that stand for another number in each iteration, or while it runs.
     varying: HashSet<Sym>,
     /// Loops inside of the vector loop that are written out.
@@ -324,8 +334,36 @@ impl Search<'_> {
         if self.varying.iter().any(|&sym| mentions(sym)) {
             return None;
         }
+        let mut is_chosen = false;
+        stmt.each_part(&mut |part| {
+            if let Part::Access { mem, guard, .. } = part
+                && *mem == into
+            {
+                let sides = guard.iter().flat_map(|rel| [rel.lhs, rel.rhs]);
+                is_chosen |= sides.flat_map(Expr::syms).any(mentions);
+            }
+        });
+        if is_chosen && !self.is_inside(into, index) {
+            return None;
+        }
         let over = self.around.iter().copied().filter(|axis| mentions(axis.var)).collect();
         Some(Shared { into, at, index: index.clone(), op, dtype, atomic: is_atomic, over })
+    }
+
+    /// Whether all iterations of the loops have an element there, as the numbers of their iterations say.
+    fn is_inside(&self, mem: Mem, index: &[Expr]) -> bool {
+        let kernel_range = |sym: Sym| self.kernel.facts.range_of(sym);
+        let range_of = |sym: Sym| {
+            let axis = self.around.iter().chain(self.loops).rfind(|axis| axis.var == sym);
+            axis.map_or_else(
+                || kernel_range(sym),
+                |axis| Range { lo: 0, hi: axis.extent.range(&kernel_range).hi - 1 },
+            )
+        };
+        index.iter().zip(&self.kernel.mems[mem].sizes).all(|(at, size)| {
+            let reached = at.range(&range_of);
+            reached.lo >= 0 && reached.hi < size.range(&kernel_range).lo
+        })
     }
 }
 
