@@ -5,7 +5,8 @@
 //! the next one is put ahead of the first statement that conflicts with them. The end of a sequential loop is
 //! followed by its beginning. An access at the index of a store, by the same thread, needs none: what no two threads store
 //! to belongs to the one that does. It does if it makes that store, too: where all holds that the store asks for. Nor do two accesses
-//! where the element says which thread touches it: see `Digit`. Of a warp or warpgroup the first thread stores, and all load.
+//! where the element says which thread touches it: see `Digit`. Of a warp or warpgroup the first thread stores, and all load. Where the element
+//! says which warp it is that touches it, its threads alone wait for each other: the barrier is in the loop over warps.
 //!
 //! Several blocks of a grid point meet as a cluster does, or once, where the last one is elected: see [`Blocks`].
 //!
@@ -56,8 +57,21 @@ fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
         Blocks::Cluster => Sync::Cluster,
         Blocks::Many => Sync::Elect,
     };
-    let body = std::mem::take(&mut kernel.body);
-    kernel.body = barriers.block(without_barriers(body), top, Vec::new()).0;
+    let body = without_barriers(std::mem::take(&mut kernel.body));
+    // A block that stays runs one point behind another, which is of other elements of what others see. Their numbers are not the same in both.
+    let is_own =
+        |access: &Access| matches!(kernel.mems[access.mem].space, MemorySpace::Shared | MemorySpace::Cluster);
+    let mentions =
+        |access: &Access| access.index.iter().any(|at| kernel.grid.iter().any(|axis| at.has_sym(axis.var)));
+    let is_of_point =
+        barriers.accesses(&body, Vec::new()).iter().any(|access| is_own(access) && mentions(access));
+    kernel.body = match kernel.persistent {
+        Some(_) if top != Sync::Elect && !is_of_point => barriers.iterated(&body, top, Vec::new(), &is_own).0,
+        _ => barriers.block(body, top, Vec::new()).0,
+    };
+    if kernel.persistent.is_some() && is_of_point {
+        kernel.body.push(Stmt::Act(Act::Sync(top)));
+    }
     Ok(())
 }
 
@@ -114,6 +128,8 @@ struct Access {
     met: Vec<Meeting>,
     /// The rings whose buffers were released since, as such, by warps that made it.
     released: Vec<(Ring, Filling)>,
+    /// Whether it is one of the iteration before, behind whose end all are known to have met that have to.
+    is_earlier: bool,
 }
 
 /// What some warps did before it, others see behind it.
@@ -125,7 +141,7 @@ struct Meeting {
     released: Option<(Ring, Filling)>,
 }
 
-/// The number of a thread, as a digit of the elements that it accesses: these are `known + step*thread + low` and a multiple of `modulus`,
+/// The number of a thread, or of a warp, as a digit of the elements that it accesses: these are `known + step*thread + low` and a multiple of `modulus`,
 /// where `low` is below `step`, and multiples of sizes that the rest is below. Threads that access one element by two such digits are one,
 /// where sizes, steps and what is known are the same and both digits fit below a modulus of both.
 struct Digit {
@@ -167,7 +183,21 @@ impl Access {
             warps: None,
             met: Vec::new(),
             released: Vec::new(),
+            is_earlier: false,
         }
+    }
+
+    /// The same, as seen from an iteration of the outermost loop over a level around it, whose variable is `var` there.
+    fn within(&self, var: Sym) -> Access {
+        let mut own = self.clone();
+        let (_, outermost) = own.threads.remove(0);
+        own.axes.retain(|axis| axis.var != outermost);
+        own.axes.iter_mut().for_each(|axis| axis.extent = axis.extent.replace(outermost, Expr::sym(var)));
+        own.index.iter_mut().for_each(|at| *at = at.replace(outermost, Expr::sym(var)));
+        for rel in own.conds.iter_mut().flatten() {
+            [rel.lhs, rel.rhs] = [rel.lhs, rel.rhs].map(|side| side.replace(outermost, Expr::sym(var)));
+        }
+        own
     }
 
     /// Whether all that make the other access, which comes later, see what all that make this one did.
@@ -263,13 +293,14 @@ impl Barriers {
                     if let Stmt::Loop(Loop { kind, var, body, .. }) = &mut stmt
                         && let Some(level) = kind.level().filter(|level| level.has_threads())
                     {
+                        let before = self.within_teams(&flow.pending, &found, *var);
                         let mut inner = std::mem::take(body);
                         if *kind == KernelLoopKind::Chain {
                             self.take_turns(*var, &mut inner);
                         }
                         let mut of_iteration = self.clone();
                         of_iteration.fixed.insert(*var);
-                        *body = of_iteration.block(inner, Sync::Barrier(level), Vec::new()).0;
+                        *body = of_iteration.block(inner, Sync::Barrier(level), before).0;
                     }
                     if let Stmt::Act(Act::Sync(sync)) = stmt {
                         self.synced(sync, &mut flow);
@@ -335,19 +366,41 @@ impl Barriers {
         }
     }
 
+    /// The statements of an iteration, behind whose end is the beginning of the next: accesses there of what it `meets` wait for those here.
+    fn iterated(
+        &self,
+        stmts: &[Stmt],
+        meeting: Sync,
+        before: Vec<Access>,
+        meets: &dyn Fn(&Access) -> bool,
+    ) -> (Vec<Stmt>, Flow) {
+        let once = |before: Vec<Access>| {
+            let (mut body, mut inside) = self.block(stmts.to_vec(), meeting, before);
+            let next: Vec<Access> = inside.head.iter().filter(|own| meets(own)).cloned().collect();
+            body.extend(self.meetings_before(&next, meeting, &mut inside));
+            (body, inside)
+        };
+        let (body, inside) = once(before.clone());
+        // Warps wait for themselves alone, within the next iteration.
+        let is_of_team = |one: &&Access| {
+            let is_later = |other: &Access| self.is_apart(one, other) && self.is_of_team(one, other);
+            inside.head.iter().any(|other| meets(other) && is_later(other))
+        };
+        let earlier: Vec<Access> = inside.pending.iter().filter(is_of_team).cloned().collect();
+        if earlier.is_empty() {
+            return (body, inside);
+        }
+        let earlier = earlier.into_iter().map(|access| Access { is_earlier: true, ..access });
+        once(before.into_iter().chain(earlier).collect())
+    }
+
     /// A loop that all threads run together.
     fn repeated(&self, mut inner: Loop, meeting: Sync, flow: &mut Flow, out: &mut Vec<Stmt>) {
         let body = std::mem::take(&mut inner.body);
-        let repeat = |before: Vec<Access>| {
-            let (mut body, mut inside) = self.block(body.clone(), meeting, before);
-            // Behind the end of an iteration is the beginning of the next.
-            if inner.extent.as_int().is_none_or(|extent| extent > 1) {
-                let head = std::mem::take(&mut inside.head);
-                body.extend(self.meetings_before(&head, meeting, &mut inside));
-                inside.head = head;
-            }
-            (body, inside)
-        };
+        let is_again = inner.extent.as_int().is_none_or(|extent| extent > 1);
+        let mut inside = self.clone();
+        inside.facts.declare_index(inner.var, inner.extent);
+        let repeat = |before: Vec<Access>| inside.iterated(&body, meeting, before, &|_| is_again);
         let (mut body, mut inside) = repeat(flow.pending.clone());
         if inside.has_barrier && meeting != Sync::Elect {
             // One ahead of the loop, if no iteration waits for another.
@@ -430,6 +483,7 @@ impl Barriers {
                 warps,
                 met: Vec::new(),
                 released: Vec::new(),
+                is_earlier: false,
             });
         }
         let gather = |stmts: &[Stmt], around: &Around, found: &mut Vec<Access>| {
@@ -477,12 +531,36 @@ impl Barriers {
     ) -> impl Iterator<Item = [&'s Access; 2]> {
         let pairs = earlier.iter().flat_map(move |one| later.iter().map(move |other| [one, other]));
         pairs.filter(|[one, other]| {
-            one.mem == other.mem
-                && (one.is_store || other.is_store)
-                && !(one.is_atomic && other.is_atomic)
-                && !one.meets(other)
-                && !self.is_same_thread(one, other)
+            !one.is_earlier && self.is_apart(one, other) && !self.is_of_team(one, other)
         })
+    }
+
+    /// Whether two accesses are of one memory that one of them stores to, by different threads that have not met since.
+    fn is_apart(&self, one: &Access, other: &Access) -> bool {
+        one.mem == other.mem
+            && (one.is_store || other.is_store)
+            && !(one.is_atomic && other.is_atomic)
+            && !one.meets(other)
+            && !self.is_same_thread(one, other)
+    }
+
+    /// Whether the element says that two accesses are of threads of one warp or warpgroup, in a loop of which the later one is.
+    fn is_of_team(&self, one: &Access, other: &Access) -> bool {
+        let ([(own, _), ..], [(others, _), ..]) = (&one.threads[..], &other.threads[..]) else {
+            return false;
+        };
+        let is_team = matches!(own.level, Level::Warpgroup | Level::Warp) && own.each == 1;
+        is_team && own == others && self.is_told_by_element(one, other)
+    }
+
+    /// The accesses that later ones by other threads of their warp or warpgroup have to wait for, as seen from one of these, in a loop of the
+    /// variable `var`.
+    fn within_teams(&self, earlier: &[Access], later: &[Access], var: Sym) -> Vec<Access> {
+        let is_waited_for = |one: &&Access| {
+            later.iter().any(|other| self.is_apart(one, other) && self.is_of_team(one, other))
+        };
+        let found = earlier.iter().filter(is_waited_for);
+        found.map(|one| Access { is_earlier: false, ..one.within(var) }).collect()
     }
 
     /// Whether the thread that touches an element is the same one for both.
@@ -515,7 +593,7 @@ impl Barriers {
         {
             return false;
         }
-        if self.is_told_by_element(one, other) {
+        if one.threads.len() == 1 && self.is_told_by_element(one, other) {
             return true;
         }
         let renamed =
@@ -545,7 +623,7 @@ impl Barriers {
             && one.threads.iter().all(|thread| one.index.iter().any(|at| at.has_sym(thread.1)))
     }
 
-    /// Whether an element says which thread accesses it, the same one for both.
+    /// Whether an element says which iteration of the outermost loops over levels accesses it, the same one for both.
     fn is_told_by_element(&self, one: &Access, other: &Access) -> bool {
         let (Some(one), Some(other)) = (self.digit(one), self.digit(other)) else { return false };
         let modulus = gcd(one.modulus, other.modulus);
@@ -555,9 +633,9 @@ impl Barriers {
             && (modulus == 0 || one.end.max(other.end) <= modulus)
     }
 
-    /// The number of the thread in the elements of an access.
+    /// The number of the thread, or of the warp, in the elements of an access.
     fn digit(&self, access: &Access) -> Option<Digit> {
-        let (&[index], &[(_, thread)]) = (&access.index[..], &access.threads[..]) else { return None };
+        let (&[index], &[(_, thread), ..]) = (&access.index[..], &access.threads[..]) else { return None };
         let mut facts = self.facts.clone();
         access.axes.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
         let width = access.width?;
@@ -565,7 +643,7 @@ impl Barriers {
         let (step, rest) = rest.linear(thread)?;
         let step = step.as_int().filter(|&step| step > 0)?;
         let end = step.checked_mul(facts.range_of(thread).hi.checked_add(1)?)?;
-        let (mut known, mut low, mut modulus) = (Expr::int(rest.constant()), Expr::zero(), 0);
+        let (mut known, mut low, mut modulus) = (Expr::zero(), Expr::zero(), 0);
         for (coefficient, monomial) in rest.terms() {
             if monomial.syms().iter().all(|sym| self.fixed.contains(sym)) {
                 known = known + monomial * coefficient;
@@ -575,9 +653,11 @@ impl Barriers {
                 low = low + monomial * coefficient;
             }
         }
-        let low = facts.bounds(low);
-        let fits = low.lo >= 0 && low.hi <= step.checked_sub(width)?;
-        fits.then_some(Digit { sizes, known, step, end, modulus })
+        let low = low.range(&|sym| facts.range_of(sym));
+        let (constant, most) = (rest.constant(), step.checked_sub(width)?);
+        let fits = |more: i64| low.lo.saturating_add(more) >= 0 && low.hi.saturating_add(more) <= most;
+        let known = if fits(constant) { known } else { known + constant };
+        (fits(constant) || fits(0)).then_some(Digit { sizes, known, step, end, modulus })
     }
 
     /// An index without multiples of sizes that the rest of it is known to be below, and these sizes.
