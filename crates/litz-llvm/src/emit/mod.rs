@@ -202,6 +202,8 @@ struct MemState {
     base: Value,
     /// Changes with every store.
     version: u64,
+    /// Whether its contents are there before the kernel begins, and stay as long as it runs: loads may be anywhere in it.
+    stays: bool,
 }
 
 struct Emitter<'k> {

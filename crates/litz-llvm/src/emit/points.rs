@@ -102,7 +102,14 @@ impl Emitter<'_> {
                     self.advance(Ty::scalar(Prim::I8), scratch, &offset)
                 }
             };
-            self.mems.push(MemState { dtype: data.dtype, prim, form: forms[&mem], base, version: 0 });
+            self.mems.push(MemState {
+                dtype: data.dtype,
+                prim,
+                form: forms[&mem],
+                base,
+                version: 0,
+                stays: false,
+            });
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use super::super::block::Value;
 use super::super::index::{Access, Condition};
 use super::super::ty::{Prim, Ty};
 use super::super::{EmitError, Emitter};
+use super::fragments::tuple;
 
 /// Bytes of the widest access.
 const WIDEST: i64 = 16;
@@ -71,6 +72,9 @@ impl Emitter<'_> {
             let text = format!("load {ty}, ptr {}, align {align}", address.text);
             return self.read(mem, ty, &[address], text);
         };
+        if let Some(value) = self.load_of_inputs(mem, ty, (address, align), condition) {
+            return value;
+        }
         let address = match self.is_in_shared(mem, first, count) {
             true => address.clone(),
             false => {
@@ -82,6 +86,67 @@ impl Emitter<'_> {
         let value = self.read(mem, ty, &[&address], text);
         let zero = self.raw_zero(ty);
         self.b.select(condition, &value, &zero)
+    }
+
+    /// The same of memory that the kernel does not write, where one instruction can: it loads where the condition holds, and leaves zero where it fails.
+    /// Nobody waits for what is loaded to choose between the two. Only what stays as long as the kernel runs is loaded anywhere.
+    fn load_of_inputs(
+        &mut self,
+        mem: Mem,
+        ty: Ty,
+        (address, align): (&Value, i64),
+        condition: &Value,
+    ) -> Option<Value> {
+        let is_input = self.kernel.mems.get(mem).is_some_and(|data| data.space.is_only_read());
+        let bits = i64::from(ty.prim.bits()) * i64::from(ty.lanes);
+        let (count, word, letter) = match bits {
+            16 => (1, Prim::I16, 'h'),
+            32 => (1, Prim::I32, 'r'),
+            64 => (2, Prim::I32, 'r'),
+            128 => (4, Prim::I32, 'r'),
+            _ => return None,
+        };
+        if !is_input || align * 8 < bits {
+            return None;
+        }
+        let place = format!("addrspacecast ptr {} to ptr addrspace(1)", address.text);
+        let place = self.b.pure(Ty::PTR, &[address], place);
+        let holds = self.b.convert("zext", condition, Prim::I32);
+        let names: Vec<String> = (0..count).map(|at| format!("${at}")).collect();
+        let (width, into) = match count {
+            1 => (String::new(), names[0].clone()),
+            _ => (format!(".v{count}"), format!("{{{}}}", names.join(","))),
+        };
+        let size = word.bits();
+        let zeros: Vec<String> = names.iter().map(|name| format!("mov.b{size} {name}, 0;")).collect();
+        let result = if count == 1 {
+            Ty::scalar(word).to_string()
+        } else {
+            tuple(&Ty::scalar(word).to_string(), count)
+        };
+        let (effect, cache, memory) =
+            if self.mems[mem].stays { ("", ".nc", "") } else { ("sideeffect ", "", ",~{memory}") };
+        let text = format!(
+            "call {result} asm {effect}\"{{ .reg .pred p; setp.ne.b32 p, ${}, 0; {} @p ld.global{cache}{width}.b{size} {into}, [${count}]; }}\", \
+             \"{}l,r{memory}\"(ptr addrspace(1) {}, i32 {}) #1",
+            count + 1,
+            zeros.join(" "),
+            format!("=&{letter},").repeat(count as usize),
+            place.text,
+            holds.text,
+        );
+        let (operands, of) = ([&place, &holds], Ty { prim: word, lanes: count as u32 });
+        let loaded = self.read(mem, Ty::scalar(word), &operands, text);
+        if count == 1 {
+            return Some(self.b.reinterpret(&loaded, ty));
+        }
+        let mut all = self.b.poison(of);
+        for number in 0..count {
+            let text = format!("extractvalue {result} {}, {number}", loaded.text);
+            let item = self.b.pure(Ty::scalar(word), &[&loaded], text);
+            all = self.b.insert(&all, number as u32, &item);
+        }
+        Some(self.b.reinterpret(&all, ty))
     }
 
     /// Whether so many elements from an index on are known to be in a memory that the threads of a block share, whatever a guard says.

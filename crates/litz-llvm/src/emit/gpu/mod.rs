@@ -50,6 +50,15 @@ fn named(name: &str, ty: Ty) -> Value {
     Value { text: name.into(), ty, depth: 0 }
 }
 
+/// Whether the contents of a parameter are there before a kernel begins, and stay as long as it runs: the cache of a unit may keep them, which is not
+/// told of stores of others. A kernel that starts early is there while the one before it stores, to what is no constant. Loads of what stays an
+/// assembler puts where it likes, though, and those of constants ahead of a wait are to stay ahead of it.
+fn stays(space: MemorySpace, shape: &Shape, target: &Processor) -> bool {
+    let starts_early = shape.starts_early && target.starts_kernels_early();
+    let is_constant = space == MemorySpace::Constant && !shape.loads_early;
+    space.is_only_read() && (!starts_early || is_constant)
+}
+
 /// The function of a kernel.
 pub(super) fn function(kernel: &Kernel, target: &Processor) -> Result<Function, EmitError> {
     let shape = Shape::of(kernel).map_err(|diag| EmitError::unsupported(diag.message))?;
@@ -58,11 +67,7 @@ pub(super) fn function(kernel: &Kernel, target: &Processor) -> Result<Function, 
     let mut parameters = Vec::new();
     for (mem, data) in kernel.mems.iter().take(kernel.params) {
         let prim = ty::memory_type(data.dtype)?;
-        // What is only read as long as the kernel runs may be kept by the cache of a unit, which is not told of stores of others. A kernel that
-        // starts early is there while the one before it stores, to what is no constant. Loads of what stays an assembler puts where it likes, though,
-        // and those of constants ahead of a wait are to stay ahead of it.
-        let is_constant = data.space == MemorySpace::Constant && !shape.loads_early;
-        let stays = data.space.is_only_read() && (!starts_early || is_constant);
+        let stays = stays(data.space, &shape, target);
         let is_only_read = if stays { " readonly" } else { "" };
         parameters.push(if data.space == MemorySpace::Number {
             format!("{} %p{}", Ty::scalar(prim), mem.0)
@@ -327,7 +332,8 @@ impl Emitter<'_> {
                     )));
                 }
             };
-            self.mems.push(MemState { dtype: data.dtype, prim, form: forms[&mem], base, version: 0 });
+            let stays = stays(data.space, shape, self.target);
+            self.mems.push(MemState { dtype: data.dtype, prim, form: forms[&mem], base, version: 0, stays });
         }
         Ok(())
     }

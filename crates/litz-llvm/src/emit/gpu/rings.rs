@@ -83,7 +83,14 @@ impl Emitter<'_> {
             // Memory of no kernel: loops carry its slots as they do those of registers.
             let base = self.b.poison(Ty::PTR);
             let form = Form::Slots { width: 1 };
-            let state = MemState { dtype: litz_ir::Dtype::I32, prim: Prim::I32, form, base, version: 0 };
+            let state = MemState {
+                dtype: litz_ir::Dtype::I32,
+                prim: Prim::I32,
+                form,
+                base,
+                version: 0,
+                stays: false,
+            };
             let counts = self.mems.push(state);
             places.push(Place { counts, first, has_copies });
         }
