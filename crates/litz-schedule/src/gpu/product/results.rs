@@ -15,8 +15,8 @@ use litz_ir::schedule::{LoopKind, Tree};
 use litz_ir::target::{Gpu, Level};
 use litz_sym::{Expr, Sym};
 
-/// Columns that the warps of a warpgroup store at a time: 128 or 64 bytes of each row.
-const COLUMNS: [i64; 2] = [64, 32];
+/// Columns that the warps of a warpgroup store at a time: 128, 64 or 96 bytes of each row.
+const COLUMNS: [i64; 3] = [64, 32, 48];
 
 /// Bytes of neighbours below which a warp's part has no more of a row than its threads store without.
 const LEAST_BYTES: i64 = 32;

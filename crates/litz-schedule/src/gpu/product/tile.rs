@@ -2,7 +2,7 @@
 
 use super::problem::{Problem, ROW_BYTES, Unit};
 use super::stage::Operand;
-use crate::cost::{ceil_div, points};
+use crate::cost::{ceil_div, points, size};
 use litz_ir::target::Gpu;
 
 /// The part of the result that a block sums.
@@ -38,11 +38,13 @@ const OF_WARPS: [Tile; 12] = [
 /// Tiles by the instructions of warpgroups, of 64 rows and so many times eight columns. Two of them share the columns: with 256 of these a
 /// thread has 128 registers for its sums. There are as many widths as results can be stored by, so that units have whole turns: 2048 rows of 3072 columns are
 /// 192 tiles of 256 columns, which take 132 units two turns, and 256 of 192, which take two shorter ones.
-const OF_WARPGROUPS: [Tile; 17] = [
+const OF_WARPGROUPS: [Tile; 19] = [
     tile([2, 1], [1, 32]),
+    tile([2, 1], [1, 30]),
     tile([2, 1], [1, 28]),
     tile([2, 1], [1, 24]),
     tile([2, 1], [1, 20]),
+    tile([2, 1], [1, 18]),
     tile([2, 1], [1, 16]),
     tile([2, 1], [1, 12]),
     tile([2, 1], [1, 8]),
@@ -64,6 +66,9 @@ const OF_THREADS: [Tile; 4] =
 
 /// Numbers of 32 bits that a unit loads from shared memory in a clock, a bank each.
 const SHARED_IN_CLOCK: i64 = 32;
+
+/// Clocks in which a warpgroup begins a tile and stores it, while it sums nothing.
+const AROUND_SUM: i64 = 1000;
 
 /// Sums of a thread, at most.
 const MOST_SUMS: i64 = 128;
@@ -93,13 +98,20 @@ impl Tile {
     }
 
     /// The tile that takes least time: for each that a unit has to sum one after another, what summing takes or what loading the operands
-    /// does, whichever is longer. Of tiles that take as long, those that sum least past the ends of the axes, and of these the largest.
+    /// does, whichever is longer, and of warpgroups what it takes to begin and to end. Of tiles that take as long, those that sum least past the
+    /// ends of the axes, and of these the largest.
     pub fn of(problem: &Problem<'_>) -> Tile {
-        Tile::best(problem, problem.unit).0
+        let terms = size(&problem.cx.loops.facts, problem.depth.extent);
+        let sums = points(&problem.cx.loops.facts, &problem.sum).saturating_mul(terms);
+        let around = match problem.unit {
+            Unit::Warpgroup(_) => AROUND_SUM * 64 / sums.max(1),
+            Unit::Warp(_) | Unit::Threads => 0,
+        };
+        Tile::best(problem, problem.unit, around).0
     }
 
-    /// That of least time for who sums, and the clocks that it takes for 64 points of the sum.
-    pub fn best(problem: &Problem<'_>, unit: Unit) -> (Tile, i64) {
+    /// That of least time for who sums, and the clocks that it takes for 64 points of the sum, and so many more `around` those of each tile.
+    pub fn best(problem: &Problem<'_>, unit: Unit, around: i64) -> (Tile, i64) {
         let (tiles, each_clock): (&[Tile], i64) = match unit {
             Unit::Warp(by) => (&OF_WARPS, Gpu::products_in_clock(Some(by))),
             Unit::Warpgroup(by) => (&OF_WARPGROUPS, Gpu::products_in_clock(Some(by))),
@@ -125,7 +137,7 @@ impl Tile {
                 }
                 Unit::Warp(_) | Unit::Warpgroup(_) => 0,
             };
-            turns.saturating_mul(sums.max(loads).max(shared))
+            turns.saturating_mul(sums.max(loads).max(shared) + around)
         };
         // Panels of columns that boxes of an operand fill are whole.
         let panels: Vec<usize> = match unit {
