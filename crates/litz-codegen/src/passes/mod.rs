@@ -22,6 +22,7 @@ pub mod late;
 pub mod overlap;
 mod pipeline;
 pub mod prefetch;
+mod preload;
 pub mod reduce_lanes;
 pub mod resume;
 pub mod runs;
@@ -60,6 +61,7 @@ pub const PASSES: &[Pass] = &[
     handover::PASS,
     clamp::PASS,
     ahead::PASS,
+    preload::PASS,
     runs::PASS,
     transpose_loads::PASS,
     reduce_lanes::PASS,
@@ -77,11 +79,11 @@ pub const PASSES: &[Pass] = &[
 ];
 
 /// What realization ends with, in order: after it a kernel has no dead statements, flat memories and registers that have constant indices;
-/// one of a GPU copies what threads have side by side at once, and ahead of pipelined loops, from inside of memories, and loads ahead of stores,
-/// asks once for runs of elements, with barriers between threads, boxes where one of them copies, and warps that look for what is to be done.
+/// one of a GPU copies what threads have side by side at once, and ahead of pipelined loops, from inside of memories, and loads ahead of stores
+/// and of loops that are fed, asks once for runs of elements, with barriers between threads, boxes where one of them copies, and warps that look for what is to be done.
 pub fn realization(target: &Target) -> &'static [Pass] {
     const COMMON: [Pass; 3] = [clean::PASS, flatten::PASS, demote::PASS];
-    const OF_GPU: [Pass; 13] = [
+    const OF_GPU: [Pass; 14] = [
         COMMON[0],
         COMMON[1],
         COMMON[2],
@@ -91,6 +93,7 @@ pub fn realization(target: &Target) -> &'static [Pass] {
         handover::PASS,
         clamp::PASS,
         ahead::PASS,
+        preload::PASS,
         runs::PASS,
         sync::PASS,
         boxes::PASS,
