@@ -5,7 +5,8 @@
 //! runs again.
 
 pub mod ahead;
-pub mod boxes;
+pub mod beside;
+mod boxes;
 pub mod checked;
 pub mod clamp;
 pub mod clean;
@@ -61,6 +62,7 @@ pub const PASSES: &[Pass] = &[
     handover::PASS,
     clamp::PASS,
     ahead::PASS,
+    beside::PASS,
     preload::PASS,
     runs::PASS,
     transpose_loads::PASS,
@@ -83,7 +85,7 @@ pub const PASSES: &[Pass] = &[
 /// and of loops that are fed, asks once for runs of elements, with barriers between threads, boxes where one of them copies, and warps that look for what is to be done.
 pub fn realization(target: &Target) -> &'static [Pass] {
     const COMMON: [Pass; 3] = [clean::PASS, flatten::PASS, demote::PASS];
-    const OF_GPU: [Pass; 14] = [
+    const OF_GPU: [Pass; 15] = [
         COMMON[0],
         COMMON[1],
         COMMON[2],
@@ -93,6 +95,7 @@ pub fn realization(target: &Target) -> &'static [Pass] {
         handover::PASS,
         clamp::PASS,
         ahead::PASS,
+        beside::PASS,
         preload::PASS,
         runs::PASS,
         sync::PASS,
