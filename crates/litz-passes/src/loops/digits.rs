@@ -11,18 +11,27 @@ use litz_analysis::Contraction;
 use litz_analysis::access::{Stride, stride};
 use litz_analysis::contraction::Columns;
 use litz_ir::loops::{Axis, InstOp, Loops, Nest, Stmt};
+use litz_ir::target::Target;
 use litz_sym::{Expr, Facts, Kind, Sym};
 use std::collections::BTreeSet;
 
+/// Numbers in one byte, or in a word of a few, at most. On a GPU such digits alone are axes of their own: threads take the others of a row side by
+/// side, and each asks once for the scale of a run.
+const PACKED: i64 = 8;
+
 /// Splits axes; returns how many.
-pub fn run(loops: &mut Loops, _: &Cx<'_>) -> usize {
+pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
+    let most = match cx.target {
+        Target::Cpu(_) => i64::MAX,
+        Target::Gpu(_) => PACKED,
+    };
     let mut count = 0;
     for at in 0..loops.stmts.len() {
         let Stmt::Nest(nest) = &loops.stmts[at] else { continue };
         let Some(columns) = Contraction::by_result(loops, nest) else { continue };
         let split = match columns.contraction.is_plain {
             true => into_rows(loops, nest, &columns),
-            false => into_terms(loops, nest, &columns),
+            false => into_terms(loops, nest, &columns, most),
         };
         if let Some((nest, axes)) = split {
             loops.stmts[at] = Stmt::Nest(nest);
@@ -32,10 +41,10 @@ pub fn run(loops: &mut Loops, _: &Cx<'_>) -> usize {
     count
 }
 
-/// Splits the reduced axes of a product, and says how many.
-fn into_terms(loops: &Loops, nest: &Nest, columns: &Columns) -> Option<(Nest, usize)> {
+/// Splits the reduced axes of a product into digits of at most so many numbers, and says how many axes.
+fn into_terms(loops: &Loops, nest: &Nest, columns: &Columns, most: i64) -> Option<(Nest, usize)> {
     let exprs: Vec<Expr> = nest.body.iter().flat_map(|inst| inst.op.exprs()).collect();
-    let (split, count) = split_axes(loops, nest, nest.reduced.iter(), &exprs)?;
+    let (split, count) = split_axes(loops, nest, nest.reduced.iter(), &exprs, most)?;
     let is_same = Contraction::by_result(loops, &split).is_some_and(|new| new.column == columns.column);
     is_same.then_some((split, count))
 }
@@ -50,19 +59,20 @@ fn into_rows(loops: &Loops, nest: &Nest, columns: &Columns) -> Option<(Nest, usi
         return None;
     }
     let others = nest.axes.iter().filter(|axis| axis.var != column.var);
-    let (split, count) = split_axes(loops, nest, others, index)?;
+    let (split, count) = split_axes(loops, nest, others, index, i64::MAX)?;
     let new = Contraction::by_result(loops, &split)?;
     (new.column == *column && !new.contraction.m.is_empty()).then_some((split, count))
 }
 
-/// The nest with each of the axes split that expressions divide, and how many these are. None where there are none.
+/// The nest with each of the axes split that expressions divide by `most` at most, and how many these are. None where there are none.
 fn split_axes<'a>(
     loops: &Loops,
     nest: &Nest,
     axes: impl Iterator<Item = &'a Axis>,
     exprs: &[Expr],
+    most: i64,
 ) -> Option<(Nest, usize)> {
-    let divided: Vec<_> = axes.filter_map(|axis| Some((axis, lengths(exprs, axis)?))).collect();
+    let divided: Vec<_> = axes.filter_map(|axis| Some((axis, lengths(exprs, axis, most)?))).collect();
     if divided.is_empty() {
         return None;
     }
@@ -72,14 +82,14 @@ fn split_axes<'a>(
 }
 
 /// The lengths of an axis and of its parts at which expressions divide it, the longest first: each is a multiple of the next.
-fn lengths(exprs: &[Expr], axis: &Axis) -> Option<Vec<i64>> {
+fn lengths(exprs: &[Expr], axis: &Axis, most: i64) -> Option<Vec<i64>> {
     let extent = axis.extent.as_int()?;
     let mut divisors = BTreeSet::new();
     for &e in exprs {
         add_divisors(e, axis.var, &mut divisors);
     }
     let mut lengths = vec![extent];
-    for divisor in divisors.into_iter().rev().filter(|&divisor| divisor > 1) {
+    for divisor in divisors.into_iter().rev().filter(|&divisor| (2..=most).contains(&divisor)) {
         let length = *lengths.last().expect("invariant: the axis has a length");
         if divisor < length && length % divisor == 0 {
             lengths.push(divisor);

@@ -27,13 +27,13 @@ use crate::group::{Group, Member};
 use crate::join::{align_members, alone, bind_like, join, overwrites, own_axes, same_extents};
 use crate::nest;
 use crate::no_fuse::NoFuse;
-use litz_analysis::access::{Access, Stride, accesses, bound_places, stride};
+use litz_analysis::access::{Stride, accesses, bound_places, stride};
 use litz_analysis::align::DomainMap;
 use litz_ir::loops::{Axis, Buf, Inst, InstOp, Nest};
 use litz_ir::target::{Gpu, Target};
 use litz_sym::{Expr, Sym};
 use plan::plan;
-use team::{is_of_runs, row_of, team};
+use team::{bytes_of, is_of_runs, row_of, team};
 
 /// Elements of a row from which threads share it, unless it is the only one: fewer one thread takes as fast as many combine them.
 const LEAST_ROW: i64 = 32;
@@ -86,13 +86,9 @@ pub fn reduces_rows(cx: &Cx<'_>, s: usize, group: &Group) -> bool {
         // What is accessed once a row says nothing of how rows lie.
         places.retain(|place| own.reduced.iter().any(|axis| place.1.has_sym(axis.var)));
         // A filter that all points of an image read says little beside the image.
-        let bytes = |access: &Access| {
-            let data = &cx.loops.bufs[access.buf];
-            size(&cx.loops.facts, data.elements()).saturating_mul(data.dtype.size() as i64)
-        };
         let weight = |var: Sym| {
             let beside = places.iter().filter(|place| stride(place.1, var) == Stride::Unit);
-            beside.fold(0i64, |sum, (access, _)| sum.saturating_add(bytes(access)))
+            beside.fold(0i64, |sum, (access, _)| sum.saturating_add(bytes_of(cx, access)))
         };
         let rows = own.axes.iter().map(|axis| (weight(axis.var), size(&cx.loops.facts, axis.extent)));
         // Columns side by side go to threads as they are, if there are enough of them.

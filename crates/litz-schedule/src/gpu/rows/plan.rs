@@ -1,6 +1,8 @@
 //! Writes the kernel of rows: memory for what is kept of a row, its loads, and the members one after another.
 
-use super::team::{KEPT, RowCopy, Team, WARPS, elements_of, is_of_rows, is_of_runs, place_in_row, spread};
+use super::team::{
+    KEPT, MOST_DIGITS, RowCopy, Team, WARPS, elements_of, is_of_rows, is_of_runs, place_in_row, spread,
+};
 use crate::context::Cx;
 use crate::cost::{ceil_div, points, size};
 use crate::cut::nested;
@@ -395,9 +397,11 @@ fn of_member(
     };
     let points = bind.clone();
     let inside = loops_of(if own.reduces() { &own.reduced } else { &scanned }, &mut bind);
-    // Short runs are written out, so that a thread loads what it scans at once.
-    let is_short = |axis: &Axis| axis.extent.as_int().is_some_and(|extent| (1..=KEPT).contains(&extent));
-    let kind = if !own.reduces() && inside.iter().all(is_short) { LoopKind::Unroll } else { LoopKind::For };
+    // Short runs are written out, so that a thread loads what it scans at once, and digits of what it has of a row.
+    let most = if own.reduces() { MOST_DIGITS } else { KEPT };
+    let is_short = |axis: &Axis| axis.extent.as_int().is_some_and(|extent| (1..=most).contains(&extent));
+    let is_written_out = inside.iter().all(is_short) && (!own.reduces() || team.vector > 1);
+    let kind = if is_written_out { LoopKind::Unroll } else { LoopKind::For };
     let within =
         |body: Vec<Tree>| inside.iter().rev().fold(body, |body, &axis| vec![Tree::Loop { kind, axis, body }]);
     let writes = &cx.deps.stmts[member.stmt].writes;

@@ -11,7 +11,7 @@ use crate::cost::{ceil_div, points, size};
 use crate::group::{Group, Member, beside_axes, shared_axes};
 use crate::join::own_axes;
 use crate::nest;
-use litz_analysis::access::{Stride, accesses, bound_places, stride, substitute};
+use litz_analysis::access::{Access, Stride, accesses, bound_places, stride, substitute};
 use litz_analysis::apart::is_inside_by_digits;
 use litz_ir::loops::{Axis, Buf, BufKind, InstOp, Nest, Stmt};
 use litz_ir::schedule::LocalSpace;
@@ -320,16 +320,22 @@ impl Shape {
     }
 }
 
+/// Points of an axis that is reduced beside a row, at most, for which a thread takes what it has of the row: the digits of a byte of packed integers.
+pub const MOST_DIGITS: i64 = 8;
+
 /// How many elements side by side a thread may take at once, the most first: where all members go along rows of one length and access what is
-/// side by side there, each run of so many begins where as many bytes do, and what is reduced is in registers before.
+/// side by side there, each run of so many begins where as many bytes do, and what is reduced is in registers before. What else a reduction
+/// loads, of packed weights what they are multiplied with and their scales, it loads one by one.
 fn vectors(cx: &Cx<'_>, group: &Group, rows: &Rows) -> Vec<i64> {
     let (mut starts, mut widest, mut length) = (Vec::new(), 1, None);
     let shared = group.facts(&cx.loops.facts);
     for member in &group.members {
         let own = nest(cx.loops, member.stmt);
-        let along = own.reduced.iter().chain(own_axes(own, member)).count();
         let Some(row) = spread(cx, member) else { continue };
-        if along > 1 || *length.get_or_insert(row.extent) != row.extent {
+        let mut beside = own.reduced.iter().chain(own_axes(own, member)).filter(|axis| axis.var != row.var);
+        let is_digit = |axis: &Axis| axis.extent.as_int().is_some_and(|extent| extent <= MOST_DIGITS);
+        let are_digits = beside.all(|axis| is_digit(axis) && own.reduced.contains(axis));
+        if !are_digits || *length.get_or_insert(row.extent) != row.extent {
             return Vec::new();
         }
         let facts = own.facts(&shared);
@@ -344,11 +350,19 @@ fn vectors(cx: &Cx<'_>, group: &Group, rows: &Rows) -> Vec<i64> {
                     starts.push(facts.simplify(place.replace(row.var, Expr::zero())));
                     widest = widest.max(cx.loops.bufs[access.buf].dtype.size() as i64);
                 }
+                // Digits are between its elements: a thread loads as many bytes of it at once.
+                Stride::Elements(step) if own.reduces() && !access.store && !is_copied => {
+                    let size = cx.loops.bufs[access.buf].dtype.size() as i64;
+                    widest = widest.max(step.as_int().map_or(widest, |step| step.saturating_mul(size)));
+                }
+                Stride::Irregular if own.reduces() && !access.store && !is_copied => {}
                 Stride::Unit | Stride::Elements(_) | Stride::Irregular => return Vec::new(),
             }
         }
     }
-    let Some(length) = length.and_then(|length: Expr| length.as_int()) else { return Vec::new() };
+    let Some(length) = length.and_then(|length: Expr| length.as_int()).filter(|_| !starts.is_empty()) else {
+        return Vec::new();
+    };
     let most = i64::from(Gpu::VECTOR_BYTES) / widest;
     let is_aligned = |vector: i64| {
         length % vector == 0 && starts.iter().all(|at| shared.simplify(at.modulo(vector)).is_zero())
@@ -582,11 +596,19 @@ pub fn spread(cx: &Cx<'_>, member: &Member) -> Option<Axis> {
     row_of(cx, own, &axes)
 }
 
-/// The axis of some of a nest along which most lies in memory side by side.
+/// Bytes of all of the buffer that an access is of.
+pub fn bytes_of(cx: &Cx<'_>, access: &Access) -> i64 {
+    let data = &cx.loops.bufs[access.buf];
+    size(&cx.loops.facts, data.elements()).saturating_mul(data.dtype.size() as i64)
+}
+
+/// The axis of some of a nest along which most bytes lie in memory side by side: of weights in groups, not the one that counts the scales.
 pub fn row_of(cx: &Cx<'_>, own: &Nest, axes: &[Axis]) -> Option<Axis> {
     let places = bound_places(cx.loops, own, &[], &own.facts(&cx.loops.facts));
-    let weight =
-        |axis: &Axis| places.iter().filter(|place| stride(place.1, axis.var) == Stride::Unit).count();
+    let weight = |axis: &Axis| {
+        let beside = places.iter().filter(|place| stride(place.1, axis.var) == Stride::Unit);
+        beside.fold(0i64, |sum, (access, _)| sum.saturating_add(bytes_of(cx, access)))
+    };
     let wide = |axis: &&Axis| size(&cx.loops.facts, axis.extent) > 1;
     axes.iter().filter(wide).max_by_key(|axis| weight(axis)).or(axes.last()).copied()
 }
