@@ -111,9 +111,17 @@ impl Processor {
 
     /// Whether a kernel's blocks may start while the kernel before it still runs: GPUs of capability 9.0 and later.
     pub fn starts_kernels_early(&self) -> bool {
-        let capability =
-            self.cpu.strip_prefix("sm_").map(|number| number.trim_end_matches('a').parse::<u32>());
-        capability.is_some_and(|number| number.is_ok_and(|number| number >= 90))
+        self.capability().is_some_and(|number| number >= 90)
+    }
+
+    /// Whether an instruction rounds two floats to bf16, as two halves of a word: GPUs of capability 8.0 and later.
+    pub fn rounds_pairs(&self) -> bool {
+        self.capability().is_some_and(|number| number >= 80)
+    }
+
+    /// The capability of a GPU: 90 of `sm_90a`.
+    fn capability(&self) -> Option<u32> {
+        self.cpu.strip_prefix("sm_").and_then(|number| number.trim_end_matches('a').parse().ok())
     }
 
     fn fixed(triple: &str, cpu: &str, features: String, isa: Isa) -> Processor {

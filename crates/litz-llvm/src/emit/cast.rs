@@ -42,6 +42,14 @@ impl Emitter<'_> {
             }
             (Kind::Float, Kind::Float) => self.b.convert("fpext", value, prim),
         };
+        // A bf16 has eight bits of a number: all of one byte.
+        if from.size() == 1
+            && result.ty.prim == Prim::F32
+            && from.kind() != Kind::Float
+            && !result.is_literal()
+        {
+            self.rounded.insert(result.text.clone(), (Dtype::BF16, None));
+        }
         Ok(if from == to { result } else { self.round(&result, to) })
     }
 
@@ -86,8 +94,28 @@ impl Emitter<'_> {
         if to == Dtype::BF16 && self.thread.is_none() {
             return self.round_to_bfloat(value);
         }
+        if to == Dtype::BF16 && value.ty.lanes == 1 && self.target.rounds_pairs() {
+            return self.round_in_word(value);
+        }
         let stored = self.narrow(value, to);
         self.widen(&stored, to)
+    }
+
+    /// A bf16 as the upper half of a word, whose lower half is zero: that is the float. The instruction that rounds one alone takes four times as long,
+    /// and what it gives has to be moved.
+    fn round_in_word(&mut self, value: &Value) -> Value {
+        let zero = self.zero(value.ty);
+        let pair = Ty { prim: Prim::BF16, lanes: 2 };
+        let pair = self.b.call(pair, "llvm.nvvm.ff2bf16x2.rn", &[value, &zero]);
+        let word = self.b.reinterpret(&pair, Ty::scalar(Prim::I32));
+        let sixteen = self.b.constant_of(word.ty, Scalar::Int(16));
+        let stored = self.b.binary("lshr", &word, &sixteen);
+        let stored = self.b.convert("trunc", &stored, Prim::I16);
+        let result = self.b.convert("bitcast", &word, Prim::F32);
+        if !result.is_literal() {
+            self.rounded.insert(result.text.clone(), (Dtype::BF16, Some(stored)));
+        }
+        result
     }
 
     /// Whether a value is known to be one of a half type.
