@@ -243,14 +243,13 @@ impl Gpu {
         registers.clamp(0, i64::from(Gpu::REGISTERS)) as u32
     }
 
-    /// Registers of a thread that computes, at most, where a unit runs so many blocks at once, in each of which so many threads compute and a
-    /// warpgroup behind them has boxes copied. That gives up all but [`Gpu::COPYING_REGISTERS`]: of 64 Ki registers 256 threads have 240 each, and
+    /// Registers of a thread that computes, at most, where a unit has a block at a time, in which so many threads compute and a warpgroup behind them has
+    /// boxes copied. That gives up all but [`Gpu::COPYING_REGISTERS`]: of 64 Ki registers 256 threads have 240 each, and
     /// not 168.
-    pub fn registers_beside_copies(&self, blocks: i64, threads: i64) -> u32 {
+    pub fn registers_beside_copies(&self, threads: i64) -> u32 {
         let copying = i64::from(Gpu::WARPGROUP);
         let all = threads + copying;
-        let left =
-            i64::from(self.registers_for(blocks * all)) * all - i64::from(Gpu::COPYING_REGISTERS) * copying;
+        let left = i64::from(self.registers_for(all)) * all - i64::from(Gpu::COPYING_REGISTERS) * copying;
         let registers = left / threads.max(1) / Gpu::REGISTER_STEP * Gpu::REGISTER_STEP;
         registers.clamp(0, i64::from(Gpu::REGISTERS) / Gpu::REGISTER_STEP * Gpu::REGISTER_STEP) as u32
     }

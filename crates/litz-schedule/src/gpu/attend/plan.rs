@@ -105,7 +105,7 @@ fn buffers_of(problem: &Problem<'_>) -> u32 {
 /// Registers of a thread, where warpgroups take rows: what those that copy for them leave.
 fn registers_of(problem: &Problem<'_>) -> Option<u32> {
     let threads = problem.warps() * i64::from(Gpu::LANES);
-    matches!(problem.unit, Unit::Warpgroups(_)).then(|| problem.gpu.registers_beside_copies(1, threads))
+    matches!(problem.unit, Unit::Warpgroups(_)).then(|| problem.gpu.registers_beside_copies(threads))
 }
 
 /// What the warps of a block go through.

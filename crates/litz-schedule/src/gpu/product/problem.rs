@@ -125,7 +125,7 @@ impl Problem<'_> {
         let along: Vec<Axis> = self.sum.iter().chain([&self.depth]).copied().collect();
         let is_long = points(&self.cx.loops.facts, &along) >= LONG_SUM;
         let are_moved = is_long && matches!(self.unit, Unit::Warpgroup(_));
-        are_moved.then(|| self.gpu.registers_beside_copies(1, threads))
+        are_moved.then(|| self.gpu.registers_beside_copies(threads))
     }
 
     /// Bytes that the threads of a block may share.
