@@ -1,5 +1,5 @@
-//! Begins the first product of an iteration before the last one of the iteration ahead of it, so that what warpgroups compute of the one goes on
-//! beside the other.
+//! Begins the first product of an iteration before the last one of the iteration ahead of it, so that a warpgroup has both under way one behind the
+//! other, and computes while another one multiplies.
 //!
 //! ```text
 //! for j in n {                                        load K(0); warpgroup { S = Q K(0); weights of S }

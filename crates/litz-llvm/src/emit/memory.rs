@@ -278,7 +278,6 @@ impl Emitter<'_> {
             None => {
                 let value = self.value(value)?;
                 self.store_if(mem, index, &value, condition.as_ref())?;
-                self.stored_beside_products(mem, index);
                 Ok(())
             }
         }

@@ -11,7 +11,7 @@
 //! takes its rows for those of reduced points. (PTX ISA, asynchronous warpgroup-level matrix instructions.)
 
 use litz_ir::Dtype;
-use litz_ir::kernel::{Act, Fragment, FragmentProduct, Mem, MemorySpace, Operand, Rows, Stmt, visit};
+use litz_ir::kernel::{Act, Fragment, FragmentProduct, Mem, Operand, Rows, Stmt, visit};
 use litz_ir::target::{Instruction, Side};
 use litz_sym::Expr;
 
@@ -36,8 +36,6 @@ pub(in super::super) struct Products {
     groups: Vec<Vec<(Mem, i64)>>,
     /// Those of products that are in none yet.
     open: Vec<(Mem, i64)>,
-    /// What was stored last since, of what a thread keeps.
-    beside: Vec<(Mem, i64)>,
 }
 
 /// What the name of an instruction says of types, and what follows its operands.
@@ -137,43 +135,11 @@ impl Emitter<'_> {
     pub(super) fn commit_products(&mut self) {
         let open = std::mem::take(&mut self.products.open);
         self.products.groups.push(open);
-        self.products.beside.clear();
         self.ptx("wgmma.commit_group.sync.aligned;", &[]);
-    }
-
-    /// Notes what a thread keeps that it has computed while products are under way.
-    pub(in super::super) fn stored_beside_products(&mut self, mem: Mem, index: Expr) {
-        const LAST: usize = 2;
-        let data = &self.kernel.mems[mem];
-        let Products { groups, beside, .. } = &mut self.products;
-        if let Some(place) = index.as_int().filter(|_| !groups.is_empty())
-            && data.space == MemorySpace::Own
-            && data.dtype == Dtype::F32
-        {
-            beside.push((mem, place));
-            beside.drain(..beside.len().saturating_sub(LAST));
-        }
-    }
-
-    /// Has what was computed beside products be done before what follows. An assembler takes a wait for one that what is computed ahead of it does
-    /// not depend on, and puts it there: then nothing runs beside them. So an event is triggered, which nobody counts, if the last of it is a NaN that
-    /// nobody computes; behind that acts keep their order.
-    fn compute_beside_products(&mut self) -> Result<(), EmitError> {
-        let mut last: Option<Value> = None;
-        for (mem, place) in std::mem::take(&mut self.products.beside) {
-            let value = self.load_if(mem, Expr::int(place), None)?;
-            last = Some(last.map_or(value.clone(), |last| self.b.binary("fadd", &last, &value)));
-        }
-        if let Some(last) = last {
-            let bits = self.b.convert("bitcast", &last, Prim::I32);
-            self.ptx("{ .reg .pred p; setp.eq.b32 p, $0, 0x7fc12345; @p pmevent 1; }", &[&bits]);
-        }
-        Ok(())
     }
 
     /// Waits for all products that were begun, or for all groups of them but so many of the newest.
     pub(super) fn wait_for_products(&mut self, newest: u32) -> Result<(), EmitError> {
-        self.compute_beside_products()?;
         if newest == 0 && !self.products.open.is_empty() {
             let open = std::mem::take(&mut self.products.open);
             self.products.groups.push(open);
