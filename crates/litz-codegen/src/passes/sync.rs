@@ -16,8 +16,10 @@
 //! Iterations of a chain run one after another from the first statement that conflicts with another iteration to the last one.
 
 mod digit;
+mod flow;
 
 use super::Pass;
+use flow::Flow;
 use litz_ir::Diag;
 use litz_ir::ids::Table;
 use litz_ir::kernel::{
@@ -52,26 +54,35 @@ fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
     let warps = if buffers.is_empty() { None } else { Warps::that_run(&kernel.body, &is_act) };
     let behind = written_behind(&kernel.body, &buffers);
     let rings = kernel.rings.clone();
-    let barriers =
-        Barriers { facts: kernel.facts.clone(), shared, between, fixed, behind, buffers, rings, warps };
+    let are_several = kernel.blocks() != Blocks::One;
+    let facts = kernel.facts.clone();
+    let barriers = Barriers { facts, shared, between, are_several, fixed, behind, buffers, rings, warps };
     let top = match kernel.blocks() {
         Blocks::One => Sync::Barrier(Level::Block),
         Blocks::Cluster => Sync::Cluster,
         Blocks::Many => Sync::Elect,
     };
     let body = without_barriers(std::mem::take(&mut kernel.body));
-    // A block that stays runs one point behind another, which is of other elements of what others see. Their numbers are not the same in both.
+    // A block that stays runs one point behind another, which is of other elements of what others see. Its numbers are not the same in both.
+    let is_of_point = |e: Expr| kernel.grid.iter().any(|axis| e.has_sym(axis.var));
     let is_own =
         |access: &Access| matches!(kernel.mems[access.mem].space, MemorySpace::Shared | MemorySpace::Cluster);
-    let mentions =
-        |access: &Access| access.index.iter().any(|at| kernel.grid.iter().any(|axis| at.has_sym(axis.var)));
-    let is_of_point =
-        barriers.accesses(&body, Vec::new()).iter().any(|access| is_own(access) && mentions(access));
+    let of_next_point = |access: &Access| {
+        let mentions = |rel: &Rel| is_of_point(rel.lhs) || is_of_point(rel.rhs);
+        let conds = access.conds.clone().filter(|conds| !conds.iter().any(mentions));
+        is_own(access).then(|| Access { conds, ..access.clone() })
+    };
+    let has_places_of_point = barriers
+        .accesses(&body, Vec::new())
+        .iter()
+        .any(|access| is_own(access) && access.index.iter().any(|&at| is_of_point(at)));
     kernel.body = match kernel.persistent {
-        Some(_) if top != Sync::Elect && !is_of_point => barriers.iterated(&body, top, Vec::new(), &is_own).0,
+        Some(_) if top != Sync::Elect && !has_places_of_point => {
+            barriers.iterated(&body, top, Vec::new(), &of_next_point).0
+        }
         _ => barriers.block(body, top, Vec::new()).0,
     };
-    if kernel.persistent.is_some() && is_of_point {
+    if kernel.persistent.is_some() && has_places_of_point {
         kernel.body.push(Stmt::Act(Act::Sync(top)));
     }
     Ok(())
@@ -181,6 +192,10 @@ impl Access {
         own.axes.retain(|axis| axis.var != outermost);
         own.axes.iter_mut().for_each(|axis| axis.extent = axis.extent.replace(outermost, Expr::sym(var)));
         own.index.iter_mut().for_each(|at| *at = at.replace(outermost, Expr::sym(var)));
+        // There warps are counted from the first of the iteration.
+        own.warps = None;
+        own.met.clear();
+        own.released.clear();
         for rel in own.conds.iter_mut().flatten() {
             [rel.lhs, rel.rhs] = [rel.lhs, rel.rhs].map(|side| side.replace(outermost, Expr::sym(var)));
         }
@@ -195,18 +210,6 @@ impl Access {
             is_released && met.from.contains(own) && met.to.contains(others)
         })
     }
-}
-
-/// What happens in a block.
-#[derive(Default)]
-struct Flow {
-    /// Accesses since the last barrier.
-    pending: Vec<Access>,
-    /// Accesses before the first one.
-    head: Vec<Access>,
-    /// Meetings, but for those of all threads.
-    met: Vec<Meeting>,
-    has_barrier: bool,
 }
 
 /// The memories that copies in the background write, but those that rings give away.
@@ -234,6 +237,8 @@ struct Barriers {
     shared: Vec<Mem>,
     /// Those that several blocks see.
     between: Vec<Mem>,
+    /// Whether several blocks run a point.
+    are_several: bool,
     /// Symbols that have one value in all that runs between barriers: in all of a kernel, or in an iteration of a loop over a level around.
     fixed: HashSet<Sym>,
     /// The memories that copies in the background write: as far as others can see, when their thread has waited for them.
@@ -297,7 +302,11 @@ impl Barriers {
                         flow.head.extend(found.iter().map(|own| Access { met: met.clone(), ..own.clone() }));
                     }
                     flow.pending.extend(found.into_iter().filter(|access| !access.is_behind));
-                    if let Stmt::Act(Act::Sync(Sync::Wait { .. })) = stmt {
+                    let mut waits = false;
+                    visit(std::slice::from_ref(&stmt), &mut |stmt| {
+                        waits |= matches!(stmt, Stmt::Act(Act::Sync(Sync::Wait { .. })));
+                    });
+                    if waits {
                         flow.pending.extend(self.behind.iter().map(|&mem| Access::of_unknown(mem)));
                     }
                     out.push(stmt);
@@ -353,32 +362,32 @@ impl Barriers {
         }
     }
 
-    /// The statements of an iteration, behind whose end is the beginning of the next: accesses there of what it `meets` wait for those here.
+    /// The statements of an iteration, behind whose end is the beginning of the next: accesses there wait for those here. `next` says how an access looks from
+    /// the iteration beside its own. None where that touches other elements.
     fn iterated(
         &self,
         stmts: &[Stmt],
         meeting: Sync,
         before: Vec<Access>,
-        meets: &dyn Fn(&Access) -> bool,
+        next: &dyn Fn(&Access) -> Option<Access>,
     ) -> (Vec<Stmt>, Flow) {
         let once = |before: Vec<Access>| {
             let (mut body, mut inside) = self.block(stmts.to_vec(), meeting, before);
-            let next: Vec<Access> = inside.head.iter().filter(|own| meets(own)).cloned().collect();
-            body.extend(self.meetings_before(&next, meeting, &mut inside));
-            (body, inside)
+            let head: Vec<Access> = inside.head.iter().filter_map(next).collect();
+            body.extend(self.meetings_before(&head, meeting, &mut inside));
+            (body, inside, head)
         };
-        let (body, inside) = once(before.clone());
+        let (body, inside, head) = once(before.clone());
         // Warps wait for themselves alone, within the next iteration.
-        let is_of_team = |one: &&Access| {
-            let is_later = |other: &Access| self.is_apart(one, other) && self.is_of_team(one, other);
-            inside.head.iter().any(|other| meets(other) && is_later(other))
-        };
-        let earlier: Vec<Access> = inside.pending.iter().filter(is_of_team).cloned().collect();
+        let is_of_team =
+            |one: &Access| head.iter().any(|other| self.is_apart(one, other) && self.is_of_team(one, other));
+        let earlier: Vec<Access> = inside.pending.iter().filter_map(next).filter(is_of_team).collect();
         if earlier.is_empty() {
             return (body, inside);
         }
         let earlier = earlier.into_iter().map(|access| Access { is_earlier: true, ..access });
-        once(before.into_iter().chain(earlier).collect())
+        let (body, inside, _) = once(before.into_iter().chain(earlier).collect());
+        (body, inside)
     }
 
     /// A loop that all threads run together.
@@ -387,7 +396,8 @@ impl Barriers {
         let is_again = inner.extent.as_int().is_none_or(|extent| extent > 1);
         let mut inside = self.clone();
         inside.facts.declare_index(inner.var, inner.extent);
-        let repeat = |before: Vec<Access>| inside.iterated(&body, meeting, before, &|_| is_again);
+        let next = |access: &Access| is_again.then(|| access.clone());
+        let repeat = |before: Vec<Access>| inside.iterated(&body, meeting, before, &next);
         let (mut body, mut inside) = repeat(flow.pending.clone());
         if inside.has_barrier && meeting != Sync::Elect {
             // One ahead of the loop, if no iteration waits for another.
@@ -536,8 +546,10 @@ impl Barriers {
         let ([(own, _), ..], [(others, _), ..]) = (&one.threads[..], &other.threads[..]) else {
             return false;
         };
+        // Each of several blocks has a warp of that number.
+        let is_one = !self.are_several || !self.between.contains(&one.mem);
         let is_team = matches!(own.level, Level::Warpgroup | Level::Warp) && own.each == 1;
-        is_team && own == others && self.is_told_by_element(one, other)
+        is_one && is_team && own == others && self.is_told_by_element(one, other)
     }
 
     /// The accesses that later ones by other threads of their warp or warpgroup have to wait for, as seen from one of these, in a loop of the
@@ -653,32 +665,5 @@ fn guards(stmt: &Stmt, is_store: bool) -> &[Rel] {
         (Stmt::Act(Act::Copy { from, .. }), false) => &from.guard,
         (Stmt::Act(Act::Copy { to, .. }), true) => &to.guard,
         _ => &[],
-    }
-}
-
-impl Flow {
-    /// All threads are here: what they did before, everybody sees.
-    fn meet(&mut self) {
-        self.pending.clear();
-        self.has_barrier = true;
-    }
-
-    /// Some warps are here: what they did before, they see.
-    fn meet_among(&mut self, warps: Warps) {
-        let meeting = Meeting { from: warps, to: warps, released: None };
-        self.pending.iter_mut().for_each(|access| access.met.push(meeting));
-        self.met.push(meeting);
-    }
-
-    /// Adds what happens in a part that may not be all that runs.
-    fn join(&mut self, inner: Flow) {
-        self.pending.extend(inner.pending);
-        if !self.has_barrier {
-            let met = &self.met;
-            self.head.extend(inner.head.into_iter().map(|mut access| {
-                access.met.extend(met);
-                access
-            }));
-        }
     }
 }
