@@ -46,8 +46,14 @@ fn block(kernel: &mut Kernel, stmts: Vec<Stmt>, facts: &Facts) -> Vec<Stmt> {
             }
             inside.declare_index(inner.var, inner.extent);
         }
-        for inner in stmt.blocks_mut() {
-            *inner = block(kernel, std::mem::take(inner), &inside);
+        // Lanes of a vector share what a thread has of its own.
+        let is_of_lanes = |kind| {
+            matches!(kind, KernelLoopKind::Vector { .. } | KernelLoopKind::Mma | KernelLoopKind::Search)
+        };
+        if !matches!(&stmt, Stmt::Loop(inner) if is_of_lanes(inner.kind)) {
+            for inner in stmt.blocks_mut() {
+                *inner = block(kernel, std::mem::take(inner), &inside);
+            }
         }
         out.push(stmt);
     }

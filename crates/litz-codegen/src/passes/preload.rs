@@ -12,9 +12,9 @@
 //! for its own: an assembler moves no load ahead of what is stored there.
 
 use super::Pass;
-use litz_ir::Diag;
 use litz_ir::kernel::{Act, Kernel, KernelLoopKind, Loop, Mem, MemData, MemorySpace, Op, Stmt, Sync, Val};
 use litz_ir::target::Target;
+use litz_ir::{Diag, Scalar};
 use litz_sym::{Expr, Facts, Rel, Sym};
 use std::collections::HashSet;
 
@@ -121,6 +121,10 @@ impl Preloads<'_> {
             return None;
         }
         let (early, late) = self.split(*mem, index, guard, around);
+        // What is there instead is kept in the type of the memory.
+        if !early.is_empty() && *other != Scalar::zero(self.kernel.vals[val]) {
+            return None;
+        }
         let mentioned = symbols(index, &early);
         let used: Vec<&Outer> =
             around.iter().filter(|outer| outer.is_level() || mentioned.contains(&outer.var)).collect();
