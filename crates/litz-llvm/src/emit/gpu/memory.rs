@@ -4,7 +4,7 @@
 //! of as many elements, which the facts at hand have to prove; else LLVM takes it apart into elements.
 
 use litz_ir::Scalar;
-use litz_ir::kernel::{Element, Mem, MemorySpace, position};
+use litz_ir::kernel::{Element, Mem, MemData, MemorySpace, position};
 use litz_sym::{Cmp, Expr, Rel};
 
 use super::super::block::Value;
@@ -97,7 +97,9 @@ impl Emitter<'_> {
         (address, align): (&Value, i64),
         condition: &Value,
     ) -> Option<Value> {
-        let is_input = self.kernel.mems.get(mem).is_some_and(|data| data.space.is_only_read());
+        // A number is a parameter itself, and has no place in memory that all threads see.
+        let is_input = |data: &MemData| data.space.is_only_read() && data.space != MemorySpace::Number;
+        let is_input = self.kernel.mems.get(mem).is_some_and(is_input);
         let bits = i64::from(ty.prim.bits()) * i64::from(ty.lanes);
         let (count, word, letter) = match bits {
             16 => (1, Prim::I16, 'h'),
