@@ -1,7 +1,7 @@
 //! Prints statements: loops, branches, definitions and binds.
 
 use litz_ir::Dtype;
-use litz_ir::kernel::{Act, KernelLoopKind, Loop, Mem, Op, Stmt, Val, position, visit};
+use litz_ir::kernel::{Act, KernelLoopKind, Loop, Mem, Op, Stmt, Sync, Val, position, visit};
 use litz_sym::{Expr, Rel, Sym};
 
 use super::block::{ScopeKind, Value};
@@ -144,10 +144,16 @@ impl Emitter<'_> {
     pub(super) fn changed(&self, stmts: &[Stmt]) -> Vec<Mem> {
         let mut mems = written(stmts);
         mems.extend(self.counted(stmts));
-        let mut waits = false;
-        visit(stmts, &mut |stmt| waits |= matches!(stmt, Stmt::Act(Act::Sync(_))));
+        let (mut waits, mut waits_for_kernels) = (false, false);
+        visit(stmts, &mut |stmt| {
+            waits |= matches!(stmt, Stmt::Act(Act::Sync(_)));
+            waits_for_kernels |= matches!(stmt, Stmt::Act(Act::Sync(Sync::Kernels)));
+        });
         if waits {
             mems.extend(self.seen_by_others().iter());
+        }
+        if waits_for_kernels {
+            mems.extend(self.made_by_kernels());
         }
         mems.sort_unstable();
         mems.dedup();

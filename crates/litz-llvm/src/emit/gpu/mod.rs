@@ -343,6 +343,11 @@ impl Emitter<'_> {
         self.thread.as_ref().map_or_else(Vec::new, |thread| rings::counted(stmts, &thread.rings))
     }
 
+    /// Memory that kernels in front may store to as long as nobody has waited for them.
+    pub(super) fn made_by_kernels(&self) -> impl Iterator<Item = Mem> {
+        self.kernel.mems.iter().filter(|(_, data)| data.space == MemorySpace::Read).map(|(mem, _)| mem)
+    }
+
     /// Memories to which threads store what others load.
     pub(super) fn seen_by_others(&self) -> Rc<[Mem]> {
         self.thread.as_ref().map_or_else(Rc::default, |thread| Rc::clone(&thread.seen))

@@ -1,6 +1,6 @@
 //! Prints how threads wait for each other: barriers, blocks that count themselves, copies in the background.
 
-use litz_ir::kernel::{Sync, Warps};
+use litz_ir::kernel::{Mem, Sync, Warps};
 use litz_ir::target::{Gpu, Level};
 
 use super::super::block::{ScopeKind, Slot, Value};
@@ -93,6 +93,8 @@ impl Emitter<'_> {
             Sync::Kernels => {
                 self.wait_for_kernels();
                 self.keep_words();
+                let made: Vec<Mem> = self.made_by_kernels().collect();
+                self.touch(&made);
             }
             Sync::CommitProducts => self.commit_products(),
             Sync::Products { newest } => self.wait_for_products(newest)?,
