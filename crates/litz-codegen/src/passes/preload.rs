@@ -68,7 +68,6 @@ struct Preloads<'k> {
 }
 
 /// A loop around a statement.
-#[derive(Clone)]
 struct Outer {
     kind: KernelLoopKind,
     var: Sym,
@@ -129,7 +128,7 @@ impl Preloads<'_> {
         let used: Vec<&Outer> =
             around.iter().filter(|outer| outer.is_level() || mentioned.contains(&outer.var)).collect();
         let (mut count, mut number, mut threads) = (1i64, Expr::zero(), 1i64);
-        for outer in used {
+        for outer in &used {
             let extent = outer.extent.as_int()?;
             if outer.is_level() {
                 threads = threads.checked_mul(extent)?;
@@ -160,8 +159,7 @@ impl Preloads<'_> {
             atomic: false,
         };
         let body = vec![Stmt::Act(Act::Let { val: loaded, op: load }), Stmt::Act(store)];
-        let used = around.iter().filter(|outer| outer.is_level() || mentioned.contains(&outer.var));
-        self.loads.extend(used.rev().fold(body, |body, outer| vec![outer.with(body)]));
+        self.loads.extend(used.into_iter().rev().fold(body, |body, outer| vec![outer.with(body)]));
         Some(Op::Load { mem: near, index, guard: late, other: *other })
     }
 
