@@ -1,4 +1,4 @@
-//! Makes code for NVIDIA GPUs: LLVM IR, PTX of it by LLVM, machine code of that by nvJitLink or the driver.
+//! Makes code for NVIDIA GPUs: LLVM IR, PTX of it by LLVM, machine code of that by what the machine has to assemble it.
 
 use std::sync::Arc;
 
@@ -143,7 +143,7 @@ impl Backend for CudaBackend {
         PASSES
     }
 
-    /// nvJitLink assembles texts side by side.
+    /// Texts are assembled side by side.
     fn kernels_per_text(&self) -> usize {
         1
     }
@@ -159,11 +159,11 @@ impl Backend for CudaBackend {
     fn assemble(&self, text: &str) -> Result<Vec<u8>, BackendError> {
         let ptx = llvm::assembly(text, &self.processor).map_err(|e| BackendError::new("llvm", e))?;
         let mut images = Vec::new();
-        if let Some(assembler) = Assembler::of_machine() {
-            for architecture in self.architectures() {
-                let code = assembler.assemble(&ptx, &architecture.to_string());
-                images.push((architecture, code.map_err(|e| BackendError::new("nvJitLink", e))?.cubin));
-            }
+        let assembler = Assembler::of_machine();
+        for architecture in self.architectures() {
+            let code = assembler.assemble(&ptx, &architecture.to_string());
+            let code = code.map_err(|e| BackendError::new("nvJitLink", e))?;
+            images.extend(code.map(|code| (architecture, code.cubin)));
         }
         // For later ones, and where nothing has assembled it, the driver does.
         images.push((own_architecture(self.isa).ptx(), ptx.into_bytes()));
@@ -175,7 +175,7 @@ impl Backend for CudaBackend {
     }
 
     fn key(&self) -> String {
-        let assembler = Assembler::of_machine().map_or(0, |assembler| assembler.version);
+        let assembler = Assembler::of_machine().version();
         format!("{:?} {:?} {assembler}", self.processor, self.architectures())
     }
 

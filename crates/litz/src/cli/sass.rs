@@ -15,7 +15,7 @@ pub fn text(object: &[u8]) -> Result<Vec<u8>, Failure> {
     let machine_code = images.iter().filter(|(architecture, _)| architecture.is_machine_code());
     let Some((_, code)) = machine_code.max_by_key(|(architecture, _)| *architecture) else {
         return Err(Failure::invalid(
-            "there is no nvJitLink here to assemble PTX: install CUDA's or PyPI's nvidia-nvjitlink, and name its folder in LD_LIBRARY_PATH",
+            "there is neither nvJitLink nor ptxas here to assemble PTX: install CUDA's, and put ptxas on the PATH, or PyPI's nvidia-nvjitlink, and name its folder in LD_LIBRARY_PATH",
         ));
     };
     let mut file = tempfile::NamedTempFile::new()

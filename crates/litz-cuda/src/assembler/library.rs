@@ -1,12 +1,11 @@
-//! Assembles PTX to machine code by nvJitLink, where the machine has it.
-//!
-//! The driver has an assembler as well, but one that does a module at a time. (PyTorch's wheels bring nvJitLink.)
+//! Assembles PTX by nvJitLink, which PyTorch's wheels bring.
 
-use std::ffi::{CString, c_char, c_int, c_uint, c_void};
-use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::path::{Path, PathBuf};
 
 use libloading::{Library, Symbol};
+
+use super::Assembled;
 
 type Handle = *mut c_void;
 type Create = unsafe extern "C" fn(*mut Handle, c_uint, *const *const c_char) -> c_int;
@@ -21,57 +20,46 @@ type Version = unsafe extern "C" fn(*mut c_uint, *mut c_uint) -> c_int;
 const INPUT_PTX: c_int = 2;
 
 /// The library.
-pub struct Assembler {
+pub struct JitLink {
     library: Library,
     /// Which version it is, such as 1300 for 13.0.
     pub version: u32,
 }
 
-/// What it said of a text: errors, or registers, spills and warnings.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Assembled {
-    /// The machine code.
-    pub cubin: Vec<u8>,
-    /// What it said about it.
-    pub log: String,
-}
-
-impl Assembled {
-    /// Registers of a thread, of the kernel that has most; none where nothing was said of any.
-    pub fn registers(&self) -> Option<u64> {
-        self.numbers_before(" registers").max()
-    }
-
-    /// Bytes that the threads of all kernels store to memory since registers do not suffice.
-    pub fn spilled_bytes(&self) -> u64 {
-        self.numbers_before(" bytes spill stores").sum()
-    }
-
-    /// The numbers that stand before some words.
-    fn numbers_before<'a>(&'a self, words: &'a str) -> impl Iterator<Item = u64> + 'a {
-        let places = self.log.match_indices(words);
-        places.filter_map(|(at, _)| self.log[..at].rsplit(|c: char| !c.is_ascii_digit()).next()?.parse().ok())
-    }
-}
-
-impl Assembler {
+impl JitLink {
     /// That of this machine, if there is one.
-    pub fn of_machine() -> Option<&'static Assembler> {
-        static FOUND: OnceLock<Option<Assembler>> = OnceLock::new();
-        FOUND.get_or_init(|| candidates().into_iter().find_map(|path| Assembler::open(&path).ok())).as_ref()
+    pub fn of_machine() -> Option<JitLink> {
+        candidates().into_iter().find_map(|path| JitLink::open(&path).ok())
     }
 
     /// The library of that name or path.
     ///
     /// # Errors
     /// When there is none, or it lacks a function.
-    pub fn open(path: &std::path::Path) -> Result<Assembler, libloading::Error> {
+    pub fn open(path: &Path) -> Result<JitLink, libloading::Error> {
         // SAFETY: the library does nothing when it is loaded; the function is of that type.
         unsafe {
             let library = Library::new(path)?;
             let (mut major, mut minor) = (0, 0);
             library.get::<Version>("nvJitLinkVersion")?(&raw mut major, &raw mut minor);
-            Ok(Assembler { library, version: 100 * major + minor })
+            Ok(JitLink { library, version: 100 * major + minor })
+        }
+    }
+
+    /// The file that it is.
+    pub fn path(&self) -> Option<PathBuf> {
+        let mut found = libc::Dl_info {
+            dli_fname: std::ptr::null(),
+            dli_fbase: std::ptr::null_mut(),
+            dli_sname: std::ptr::null(),
+            dli_saddr: std::ptr::null_mut(),
+        };
+        // SAFETY: the address is one of the library, which is loaded; the name that it leaves is a string for as long as that is so.
+        unsafe {
+            let function: Symbol<'_, Version> = self.library.get("nvJitLinkVersion").ok()?;
+            let is_known = libc::dladdr(*function as *const c_void, &raw mut found) != 0;
+            (is_known && !found.dli_fname.is_null())
+                .then(|| PathBuf::from(CStr::from_ptr(found.dli_fname).to_string_lossy().into_owned()))
         }
     }
 
@@ -95,7 +83,7 @@ impl Assembler {
             if created != 0 {
                 return Err(format!("nvJitLink takes no `{arch}` (error {created})"));
             }
-            let linker = Linker { assembler: self, handle };
+            let linker = Linker { library: &self.library, handle };
             let bytes = text.as_bytes_with_nul();
             let added = add(handle, INPUT_PTX, bytes.as_ptr().cast(), bytes.len(), c"kernels".as_ptr());
             let failed = if added != 0 { added } else { complete(handle) };
@@ -110,14 +98,14 @@ impl Assembler {
 }
 
 struct Linker<'a> {
-    assembler: &'a Assembler,
+    library: &'a Library,
     handle: Handle,
 }
 
 impl Linker<'_> {
     /// What a pair of functions gives: `nvJitLinkGet<name>Size`, `nvJitLinkGet<name>`.
     fn bytes(&self, name: &str) -> Option<Vec<u8>> {
-        let library = &self.assembler.library;
+        let library = self.library;
         // SAFETY: the functions are of these types; there is room for as many bytes as the first one says.
         unsafe {
             let size: Symbol<'_, Size> = library.get(format!("nvJitLinkGet{name}Size")).ok()?;
@@ -141,7 +129,7 @@ impl Drop for Linker<'_> {
     fn drop(&mut self) {
         // SAFETY: the handle was created, and is not used any more.
         unsafe {
-            if let Ok(destroy) = self.assembler.library.get::<Destroy>("nvJitLinkDestroy") {
+            if let Ok(destroy) = self.library.get::<Destroy>("nvJitLinkDestroy") {
                 destroy(&raw mut self.handle);
             }
         }
@@ -155,24 +143,4 @@ fn candidates() -> Vec<PathBuf> {
         std::env::var_os("CUDA_HOME").map(PathBuf::from).into_iter().chain(["/usr/local/cuda".into()]);
     let installed = folders.flat_map(|folder| names.map(|name| folder.join("lib64").join(name)));
     names.into_iter().map(PathBuf::from).chain(installed).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn registers_and_spills_are_read() {
-        let log = "ptxas info    : Compiling entry function 'n0' for 'sm_80'
-ptxas info    : Function properties for n0
-    16 bytes stack frame, 12 bytes spill stores, 20 bytes spill loads
-ptxas info    : Used 24 registers, used 1 barriers, 392 bytes cmem[0]
-ptxas info    : Function properties for n1
-    0 bytes stack frame, 8 bytes spill stores, 0 bytes spill loads
-ptxas info    : Used 168 registers";
-        let assembled = Assembled { cubin: Vec::new(), log: log.to_owned() };
-        assert_eq!((assembled.registers(), assembled.spilled_bytes()), (Some(168), 20));
-        let silent = Assembled { log: String::new(), ..assembled };
-        assert_eq!((silent.registers(), silent.spilled_bytes()), (None, 0));
-    }
 }
