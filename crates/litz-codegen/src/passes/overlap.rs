@@ -26,7 +26,8 @@
 use super::Pass;
 use litz_ir::Diag;
 use litz_ir::kernel::{
-    Act, Filling, Kernel, KernelLoopKind, Loop, Mem, PartMut, Ring, Stmt, Sync, Val, visit, visit_mut,
+    Act, Filling, Kernel, KernelLoopKind, Loop, Mem, MemorySpace, PartMut, Ring, Stmt, Sync, Val, visit,
+    visit_mut,
 };
 use litz_ir::target::{Level, Target};
 use litz_sym::{Expr, Rel, Sym};
@@ -46,11 +47,20 @@ fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
 /// Changes the loops among statements that all threads of a block run.
 fn block(kernel: &mut Kernel, stmts: Vec<Stmt>) -> Vec<Stmt> {
     let mut out = Vec::with_capacity(stmts.len());
-    for mut stmt in stmts {
+    let mut stmts = stmts.into_iter().peekable();
+    while let Some(mut stmt) = stmts.next() {
         if let Stmt::Loop(inner) = &stmt
             && let Some(halves) = Halves::of(inner)
         {
-            out.extend(halves.apart(kernel, inner));
+            let [most, last] = halves.apart(kernel, inner);
+            out.extend(most);
+            // Buffers that the last half does not read may be filled meanwhile, for the next point of a kernel that stays.
+            while let Some(empty) =
+                stmts.next_if(|stmt| releases_empty(stmt) && halves.is_alone_in_last(kernel))
+            {
+                out.push(empty);
+            }
+            out.extend(last);
             continue;
         }
         let is_of_threads = matches!(&stmt, Stmt::Loop(inner) if inner.kind.level().is_some());
@@ -167,8 +177,16 @@ impl<'a> Halves<'a> {
         })
     }
 
-    /// The first half of the first iteration, the loop of one less, and the second half of the last one.
-    fn apart(&self, kernel: &mut Kernel, inner: &Loop) -> Vec<Stmt> {
+    /// Whether the last half uses no memory that threads share but what it has filled.
+    fn is_alone_in_last(&self, kernel: &Kernel) -> bool {
+        let filled = Touched::of(&self.fills[1]).stored;
+        let used = Touched::of([self.ahead, self.last, self.end].concat().iter()).all;
+        let is_shared = |mem: &&Mem| kernel.mems[**mem].space == MemorySpace::Shared;
+        used.iter().filter(is_shared).all(|mem| filled.contains(mem))
+    }
+
+    /// The first half of the first iteration with the loop of one less, and the second half of the last one.
+    fn apart(&self, kernel: &mut Kernel, inner: &Loop) -> [Vec<Stmt>; 2] {
         let (var, extent) = (inner.var, inner.extent);
         let at = |stmts: &[Stmt], iteration: Expr| {
             let mut stmts = stmts.to_vec();
@@ -196,10 +214,12 @@ impl<'a> Halves<'a> {
         let end = [self.ahead, self.last, &[wait(0)], self.end].concat();
         let end = self.stage("last", at(&self.fills[1], last), at(&end, last));
         let middle = Stmt::Loop(Loop { kind: KernelLoopKind::For, var, extent: last, body });
-        let all = [with_own_values(kernel, begin), vec![middle], with_own_values(kernel, end)].concat();
+        let mut most = with_own_values(kernel, begin);
+        most.push(middle);
+        let parts = [most, with_own_values(kernel, end)];
         match extent.as_int() {
-            Some(1..) => all,
-            _ => vec![Stmt::If { cond: vec![Rel::lt(0, extent)], then: all, other: Vec::new() }],
+            Some(1..) => parts,
+            _ => parts.map(|then| vec![Stmt::If { cond: vec![Rel::lt(0, extent)], then, other: Vec::new() }]),
         }
     }
 
@@ -246,6 +266,11 @@ fn with_own_values(kernel: &mut Kernel, mut stmts: Vec<Stmt>) -> Vec<Stmt> {
         });
     });
     stmts
+}
+
+/// Whether a statement says that a buffer of a ring may be filled again.
+fn releases_empty(stmt: &Stmt) -> bool {
+    matches!(stmt, Stmt::Act(Act::Sync(Sync::Release { filling: Filling::Empty, .. })))
 }
 
 /// Whether a statement waits for all products.

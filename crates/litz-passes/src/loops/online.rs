@@ -55,7 +55,7 @@ const PANEL: i64 = 32;
 /// Rows that a block of theirs has, and columns that it takes at a time, at most.
 const WARPGROUP_ROWS: i64 = 128;
 /// Rows and columns from which on they take blocks: those of warps are smaller, so that all units have some sooner.
-const LEAST_OF_WARPGROUP: [i64; 2] = [64, 1024];
+const LEAST_OF_WARPGROUP: [i64; 2] = [64, 512];
 
 /// Rows from which on instructions of a GPU take those of slabs: most of what they sum is nothing then, but memory is waited for anyway.
 const LEAST_TILE_ROWS: i64 = 2;

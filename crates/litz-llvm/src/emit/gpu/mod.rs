@@ -195,20 +195,35 @@ impl Emitter<'_> {
         self.ptx(&format!("setmaxnreg.{change}.sync.aligned.u32 {count};"), &[]);
     }
 
-    /// Does the points of a block, from the first one on.
+    /// Does the points of a block, from the first one on. In every other round the blocks take them in the opposite order, so that one which had a long point,
+    /// where long ones come first, has a short one next: of 8, 7, 6, .. iterations four blocks have 8 and 1, 7 and 2, 6 and 3, 5 and 4.
     fn points(&mut self, body: &[Stmt], first: &Value, shape: &Shape) -> Result<(), EmitError> {
         let kernel = self.kernel;
         let Some(_) = kernel.persistent else { return self.point(body, first, shape) };
         if shape.blocks == Blocks::Many {
             return Err(EmitError::unsupported("persistent blocks of which several run a point"));
         }
-        let width = self.special("nctaid.x");
-        let mut width = self.b.convert("zext", &width, Prim::I64);
+        // Threads that copy have few registers.
+        let is_small = self.facts.bounds(kernel.points()).hi <= i64::from(i32::MAX) / 2;
+        let prim = if is_small { Prim::I32 } else { Prim::I64 };
+        let mut width = self.special("nctaid.x");
         if shape.blocks == Blocks::Cluster {
             let count = self.scalar(shape.blocks_of_point)?;
+            let count = self.b.convert("trunc", &count, Prim::I32);
             width = self.b.binary("udiv", &width, &count);
         }
-        let points = named("%points", Ty::I64);
+        let (mut points, mut first) = (named("%points", Ty::I64), first.clone());
+        if is_small {
+            [points, first] = [points, first].map(|value| self.b.convert("trunc", &value, prim));
+        } else {
+            width = self.b.convert("zext", &width, prim);
+        }
+        // From its place in one round a block goes on to that in the next, and back: by `2 (width - first) - 1`, then by `2 first + 1`.
+        let one = self.b.int(prim, 1);
+        let both = self.b.binary("add", &width, &width);
+        let after = self.b.binary("add", &first, &first);
+        let after = self.b.binary("add", &after, &one);
+        let step_of_first = self.b.binary("sub", &both, &after);
         let (preheader, header, exit) = (self.b.block(), self.b.new_block(), self.b.new_block());
         self.b.jump(header);
         let mut written = self.changed(body);
@@ -219,12 +234,18 @@ impl Emitter<'_> {
         written.retain(|&mem| kernel.mems.get(mem).is_none() || self.mems[mem].form == Form::Memory);
         self.touch(&written);
         self.b.open(ScopeKind::Loop { preheader, header }, header, written);
-        let point = self.b.later_phi(Ty::I64);
+        let [number, step] = [0, 1].map(|_| self.b.later_phi(Ty::scalar(prim)));
+        let mut point = number.clone();
+        if is_small {
+            point = self.b.convert("zext", &point, Prim::I64);
+        }
         self.point(body, &point, shape)?;
-        let next = self.b.binary("add", &point, &width);
+        let next = self.b.binary("add", &number, &step);
+        let next_step = self.b.binary("sub", &both, &step);
         let more = self.b.compare("icmp slt", &next, &points);
         let latch = self.b.block();
-        self.b.write_phi(header, &point, &[(first, preheader), (&next, latch)]);
+        self.b.write_phi(header, &number, &[(&first, preheader), (&next, latch)]);
+        self.b.write_phi(header, &step, &[(&step_of_first, preheader), (&next_step, latch)]);
         self.b.branch(&more, header, exit);
         self.b.close_loop(exit);
         self.b.continue_in(exit);

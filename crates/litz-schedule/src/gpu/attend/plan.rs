@@ -35,7 +35,7 @@
 use super::operands::{Operand, operands};
 use super::problem::{BUFFERS, Columns, Kind, Problem, ROWS, Task, Unit, ceil_to};
 use super::warpgroups::buffers;
-use crate::cost::size;
+use crate::cost::{points, size};
 use crate::draft::Planned;
 use crate::gpu::{looped, passed_on, register};
 use crate::region::end;
@@ -90,7 +90,9 @@ pub fn plan(problem: &Problem<'_>) -> Planned {
     };
     body.push(Tree::Loop { kind, axis: over, body: iteration });
     body.extend(tiles.of_teams(&problem.parts[2]));
-    let kernel = KernelPlan { registers: registers_of(problem), ..KernelPlan::new(grid, 1, body) };
+    let persistent = persistent_of(problem, &grid);
+    let kernel =
+        KernelPlan { persistent, registers: registers_of(problem), ..KernelPlan::new(grid, 1, body) };
     Planned { is_whole: true, ..Planned::from(kernel) }
 }
 
@@ -100,6 +102,14 @@ fn buffers_of(problem: &Problem<'_>) -> u32 {
         Unit::Warpgroups(_) => buffers(problem),
         Unit::Warps { .. } => BUFFERS,
     }
+}
+
+/// Blocks that take all points of the grid one after another, where a unit has room for one block of warpgroups and there are more points than units:
+/// what the next point reads is copied while the one before it is finished.
+fn persistent_of(problem: &Problem<'_>, grid: &[Axis]) -> Option<u32> {
+    let units = problem.gpu.units;
+    let is_more = points(&problem.cx.loops.facts, grid) > i64::from(units);
+    (matches!(problem.unit, Unit::Warpgroups(_)) && is_more).then_some(units)
 }
 
 /// Registers of a thread, where warpgroups take rows: what those that copy for them leave.
