@@ -299,6 +299,7 @@ impl Emitter<'_> {
                 let values: Vec<Value> = values.iter().map(|value| self.b.splat(value, lanes)).collect();
                 let result = self.apply(*op, self.dtype_of(last), &values)?;
                 self.keep_rounded(*op, &values, &result);
+                self.keep_small(*op, self.dtype_of(last), &values, &result);
                 Ok(result)
             }
             Op::Cast(from) => {

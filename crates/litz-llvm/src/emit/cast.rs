@@ -34,7 +34,9 @@ impl Emitter<'_> {
                 self.b.convert(if from.is_unsigned() { "zext" } else { "sext" }, value, prim)
             }
             (Kind::Int, Kind::Float) => {
-                self.b.convert(if from.is_unsigned() { "uitofp" } else { "sitofp" }, value, prim)
+                let small = if prim == Prim::F32 { self.float_of_small(value, from) } else { None };
+                let op = if from.is_unsigned() { "uitofp" } else { "sitofp" };
+                small.unwrap_or_else(|| self.b.convert(op, value, prim))
             }
             (Kind::Float, Kind::Int) => self.float_to_int(value, to, prim),
             (Kind::Float, Kind::Float) if prim.bits() < source.bits() => {
@@ -43,13 +45,11 @@ impl Emitter<'_> {
             (Kind::Float, Kind::Float) => self.b.convert("fpext", value, prim),
         };
         // A bf16 has eight bits of a number: all of one byte.
-        if from.size() == 1
-            && result.ty.prim == Prim::F32
-            && from.kind() != Kind::Float
-            && !result.is_literal()
-        {
+        let is_byte = from.size() == 1 || self.bits(value, from).is_some_and(|bits| bits <= 8);
+        if is_byte && result.ty.prim == Prim::F32 && from.kind() != Kind::Float && !result.is_literal() {
             self.rounded.insert(result.text.clone(), (Dtype::BF16, None));
         }
+        self.keep_small_cast(value, from, &result, to);
         Ok(if from == to { result } else { self.round(&result, to) })
     }
 

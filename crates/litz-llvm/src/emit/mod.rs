@@ -221,6 +221,8 @@ struct Emitter<'k> {
     zeros: i64,
     /// Values of half types, by name, and how they are kept in memory where that is at hand.
     rounded: HashMap<Rc<str>, (Dtype, Option<Value>)>,
+    /// Types and bits of whole numbers that are small and not negative, by name.
+    small: HashMap<Rc<str>, (Dtype, u32)>,
     /// How the tile registers are divided, from the first point to the last.
     tiles: Option<matrix::Shape>,
     /// Functions expanded inline so far.
@@ -246,6 +248,7 @@ impl<'k> Emitter<'k> {
             clock: 0,
             zeros: 0,
             rounded: HashMap::new(),
+            small: HashMap::new(),
             tiles: None,
             inlined: 0,
             status,

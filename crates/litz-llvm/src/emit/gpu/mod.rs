@@ -27,6 +27,7 @@ mod rings;
 mod search;
 mod sync;
 mod warpgroups;
+mod whole;
 
 pub(super) use warpgroups::Products;
 
