@@ -53,9 +53,12 @@ fn plan(loops: &Loops, stmts: &[usize], over: Option<Axis>) -> KernelPlan {
     };
     let counter = over.map(|over| Axis { var: variable(loops, "over"), extent: over.extent });
     let counted = over.zip(counter).map(|(over, counter)| (over.var, Expr::sym(counter.var)));
+    let first = stmts.iter().min().copied().unwrap_or(0);
     let trees = |stmts: &mut dyn Iterator<Item = &usize>| -> Vec<Tree> {
         let given = |stmt: &usize| counted.filter(|_| is_repeated(stmt));
-        stmts.flat_map(|stmt| trees_of(loops, nest(loops, *stmt), *stmt, given(stmt).as_slice())).collect()
+        stmts
+            .flat_map(|stmt| trees_of(loops, nest(loops, *stmt), stmt - first, given(stmt).as_slice()))
+            .collect()
     };
     let start = stmts.iter().position(is_repeated).unwrap_or(stmts.len());
     let end = stmts.iter().rposition(is_repeated).map_or(start, |last| last + 1);
@@ -66,14 +69,15 @@ fn plan(loops: &Loops, stmts: &[usize], over: Option<Axis>) -> KernelPlan {
     KernelPlan::new(Vec::new(), 1, body)
 }
 
-/// A nest in loops that are its axes, those along which a scan runs innermost. `given` are the values of axes that loops around have.
-pub fn trees_of(loops: &Loops, nest: &Nest, stmt: usize, given: &[(Sym, Expr)]) -> Vec<Tree> {
+/// A nest in loops that are its axes, those along which a scan runs innermost. Their names have the nest's number in the kernel: kernels of equal layers
+/// are equal by that. `given` are the values of axes that loops around have.
+pub fn trees_of(loops: &Loops, nest: &Nest, number: usize, given: &[(Sym, Expr)]) -> Vec<Tree> {
     let is_scanned = |axis: &Axis| nest.scanned().any(|scanned| scanned == axis.var);
     let is_own = |axis: &&Axis| given.iter().all(|bound| bound.0 != axis.var);
     let mut own: Vec<Axis> = nest.axes.iter().filter(is_own).copied().collect();
     own.sort_by_key(is_scanned);
     let loop_of = |(at, axis): (usize, &Axis)| {
-        (axis.var, Axis { var: variable(loops, &format!("p{stmt}_{at}")), extent: axis.extent })
+        (axis.var, Axis { var: variable(loops, &format!("p{number}_{at}")), extent: axis.extent })
     };
     let outer: Vec<(Sym, Axis)> = own.iter().enumerate().map(loop_of).collect();
     let reduced: Vec<(Sym, Axis)> = (own.len()..).zip(&nest.reduced).map(loop_of).collect();

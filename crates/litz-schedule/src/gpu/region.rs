@@ -48,7 +48,7 @@ impl Family for Region {
         let mut grid: Vec<Axis> = shared.iter().map(|merged| merged.axis).collect();
         grid.retain(|axis| !axis.extent.is_one());
         let [before, repeated, after] = self.parts.each_ref().map(|part| -> Vec<Tree> {
-            part.iter().flat_map(|member| points(cx, member, &values)).collect()
+            part.iter().flat_map(|member| points(cx, group, member, &values)).collect()
         });
         let iterations = Tree::Loop { kind: LoopKind::For, axis: self.over, body: repeated };
         let mut body: Vec<Tree> = before.into_iter().chain([iterations]).chain(after).collect();

@@ -84,7 +84,7 @@ impl Family for Threads {
         let mut grid: Vec<Axis> = shared.iter().map(|merged| merged.axis).collect();
         grid.retain(|axis| !axis.extent.is_one());
         let mut body: Vec<Tree> =
-            group.members.iter().flat_map(|member| points(cx, member, &values)).collect();
+            group.members.iter().flat_map(|member| points(cx, group, member, &values)).collect();
         if let Some(across) = transpose::across(cx, group, (&grid, &body), &values) {
             return Some(transpose::plan(cx, group, across, (grid, body), &name));
         }
@@ -290,12 +290,13 @@ pub fn spread(
 }
 
 /// What a thread does of a member at a point that all share: its own axes in order, reduced ones innermost, and short sums of them written out.
-pub fn points(cx: &Cx<'_>, member: &Member, values: &[(Sym, Expr)]) -> Vec<Tree> {
+pub fn points(cx: &Cx<'_>, group: &Group, member: &Member, values: &[(Sym, Expr)]) -> Vec<Tree> {
+    let first = group.members.iter().map(|member| member.stmt).min().unwrap_or(0);
     let own = nest(cx.loops, member.stmt);
     let facts = own.facts(&cx.loops.facts);
     let shared: Vec<(Sym, Expr)> =
         member.bind.iter().map(|(axis, value)| (*axis, facts.simplify(substitute(*value, values)))).collect();
-    let mut trees = trees_of(cx.loops, own, member.stmt, &shared);
+    let mut trees = trees_of(cx.loops, own, member.stmt - first, &shared);
     trees.iter_mut().for_each(|tree| {
         write_out(tree, WRITTEN_OUT / (own.body.len() as i64).max(1));
     });
