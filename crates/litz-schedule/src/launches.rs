@@ -220,7 +220,10 @@ fn in_parts(cx: &Cx<'_>, plans: &[KernelPlan], work: i64) -> KernelPlan {
         // A block takes one point.
         Target::Gpu(_) => 1,
     };
-    KernelPlan::new(grid, grain, body)
+    // Where each has so few that more blocks are there at once, all have.
+    let registers = plans.iter().map(|plan| plan.registers).collect::<Option<Vec<u32>>>();
+    let registers = registers.and_then(|of_plans| of_plans.into_iter().max());
+    KernelPlan { registers, ..KernelPlan::new(grid, grain, body) }
 }
 
 /// A variable that no plan has.
