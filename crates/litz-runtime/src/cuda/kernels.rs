@@ -116,8 +116,8 @@ impl Function {
         Function { handle: ptr::null_mut(), waits: false, loads_early: false, wave: 0 };
 
     /// Whether so many blocks may start while those of a kernel in front of them still run, which is of the same call, and are to. They take the first
-    /// places that become free, and would share a few units where they do not fill all of them, while the other units have nothing to do: that is no
-    /// loss for a few blocks, which take about as long as a launch, nor where units have room for all blocks of both.
+    /// places that become free, and would share a few units where they do not nearly fill all of them, while the other units have nothing to do: that is
+    /// no loss for a few blocks, which take about as long as a launch, nor where units have room for all blocks of both.
     fn starts_early(&self, blocks: u32, front: &Function, blocks_in_front: u32) -> bool {
         let [own, other] = [self.wave, front.wave].map(u64::from);
         let have_room = u64::from(blocks) * other + u64::from(blocks_in_front) * own <= own * other;
@@ -130,7 +130,7 @@ impl Function {
     }
 
     fn has_few_or_fills_units(&self, blocks: u32) -> bool {
-        blocks <= FEW_BLOCKS || blocks >= self.wave
+        blocks <= FEW_BLOCKS || u64::from(blocks) * 8 >= u64::from(self.wave) * 7
     }
 }
 
@@ -289,5 +289,11 @@ mod tests {
         in_front.next(function(true, false), WAVE);
         assert!(!in_front.next(function(true, false), FEW_BLOCKS + 1));
         assert!(in_front.next(function(true, false), WAVE - FEW_BLOCKS - 1));
+        // Those that nearly fill them do not.
+        let most = WAVE / 8 * 7;
+        in_front.next(function(true, false), WAVE);
+        assert!(in_front.next(function(true, false), most));
+        in_front.next(function(true, false), WAVE);
+        assert!(!in_front.next(function(true, false), most - 1));
     }
 }
