@@ -233,7 +233,7 @@ impl Gpu {
     /// Parts of a unit, which have each a share of its registers and of the warps of a block.
     const PARTS: i64 = 4;
     /// Registers of a thread of warps that only have boxes copied, where those that compute have some of theirs.
-    pub const COPYING_REGISTERS: u32 = 24;
+    pub const COPYING_REGISTERS: u32 = 40;
 
     /// Registers of a thread, at most, with which a unit has enough of them for so many threads.
     pub fn registers_for(&self, threads: i64) -> u32 {
@@ -244,7 +244,7 @@ impl Gpu {
     }
 
     /// Registers of a thread that computes, at most, where a unit has a block at a time, in which so many threads compute and a warpgroup behind them has
-    /// boxes copied. That gives up all but [`Gpu::COPYING_REGISTERS`]: of 64 Ki registers 256 threads have 240 each, and
+    /// boxes copied. That gives up all but [`Gpu::COPYING_REGISTERS`]: of 64 Ki registers 256 threads have 232 each, and
     /// not 168.
     pub fn registers_beside_copies(&self, threads: i64) -> u32 {
         let copying = i64::from(Gpu::WARPGROUP);

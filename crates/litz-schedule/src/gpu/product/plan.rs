@@ -76,7 +76,8 @@ pub fn plan(problem: &Problem<'_>) -> Planned {
     body.extend(points.finished(last));
     let sums = tile.each.iter().product::<i64>() * problem.products.len() as i64;
     let is_full = problem.unit == Unit::Threads && sums == SUMS && problem.operand_bytes() <= 4;
-    let registers = is_full.then_some(REGISTERS).or(problem.registers(tile.threads(problem.unit)));
+    let registers =
+        is_full.then_some(REGISTERS).or(problem.registers(tile.threads(problem.unit), persistent.is_some()));
     let kernel = KernelPlan { persistent, registers, ..KernelPlan::new(grid, 1, body) };
     Planned { is_whole: true, ..Planned::from(kernel) }
 }
