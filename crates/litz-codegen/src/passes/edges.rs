@@ -26,7 +26,11 @@ fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
     let mut facts = kernel.facts.clone();
     kernel.grid.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
     let body = std::mem::take(&mut kernel.body);
-    kernel.body = block(kernel, body, &Around { facts, repeated: Vec::new(), is_uniform: true });
+    kernel.body = block(
+        kernel,
+        body,
+        &Around { facts, repeated: Vec::new(), is_uniform: true, is_of_group: false, is_beside: false },
+    );
     Ok(())
 }
 
@@ -38,6 +42,10 @@ struct Around {
     repeated: Vec<Sym>,
     /// Whether the lanes of a warp have the same variables.
     is_uniform: bool,
+    /// Whether they are a warpgroup's.
+    is_of_group: bool,
+    /// Whether they are those of a warp of a warpgroup, beside products of that.
+    is_beside: bool,
 }
 
 impl Around {
@@ -48,6 +56,9 @@ impl Around {
             inside.repeated.push(inner.var);
         }
         inside.is_uniform &= inner.kind.level().is_none_or(Level::has_threads);
+        let level = inner.kind.level();
+        inside.is_beside &= self.is_of_group && level == Some(Level::Warp);
+        inside.is_of_group |= level == Some(Level::Warpgroup);
         inside
     }
 }
@@ -60,7 +71,8 @@ fn block(kernel: &mut Kernel, stmts: Vec<Stmt>, around: &Around) -> Vec<Stmt> {
         });
         found
     };
-    let is_beside = around.is_uniform && stmts.iter().any(has_products);
+    let is_beside = around.is_uniform && (around.is_beside || stmts.iter().any(has_products));
+    let around = &Around { is_beside, ..around.clone() };
     let mut out = Vec::with_capacity(stmts.len());
     for mut stmt in stmts {
         if let Stmt::Loop(inner) = &stmt
@@ -74,7 +86,8 @@ fn block(kernel: &mut Kernel, stmts: Vec<Stmt>, around: &Around) -> Vec<Stmt> {
         }
         let inside = match &stmt {
             Stmt::Loop(inner) => around.inside(inner),
-            Stmt::If { .. } | Stmt::Act(_) => around.clone(),
+            // What has been asked is not asked again.
+            Stmt::If { .. } | Stmt::Act(_) => Around { is_beside: false, ..around.clone() },
         };
         for inner in stmt.blocks_mut() {
             *inner = block(kernel, std::mem::take(inner), &inside);
