@@ -25,12 +25,12 @@ pub const PASS: Pass = Pass { name: "edges", run };
 fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
     let mut facts = kernel.facts.clone();
     kernel.grid.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
+    // A block that stays comes to other points.
+    let points = kernel.grid.iter().filter(|_| kernel.persistent.is_some());
+    let repeated = points.map(|axis| axis.var).collect();
     let body = std::mem::take(&mut kernel.body);
-    kernel.body = block(
-        kernel,
-        body,
-        &Around { facts, repeated: Vec::new(), is_uniform: true, is_of_group: false, is_beside: false },
-    );
+    let around = Around { facts, repeated, is_uniform: true, is_of_group: false, is_beside: false };
+    kernel.body = block(kernel, body, &around);
     Ok(())
 }
 
@@ -38,7 +38,7 @@ fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
 #[derive(Clone)]
 struct Around {
     facts: Facts,
-    /// Variables of loops in order.
+    /// Variables of loops in order, and of points that a block comes to one after another.
     repeated: Vec<Sym>,
     /// Whether the lanes of a warp have the same variables.
     is_uniform: bool,
