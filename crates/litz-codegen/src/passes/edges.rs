@@ -23,6 +23,9 @@ pub const PASS: Pass = Pass { name: "edges", run };
 
 /// Gives loops that ask such things a version that does not.
 fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
+    if !kernel.body.iter().any(has_products) {
+        return Ok(());
+    }
     let mut facts = kernel.facts.clone();
     kernel.grid.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
     // A block that stays comes to other points.
@@ -63,14 +66,16 @@ impl Around {
     }
 }
 
+/// Whether a statement, or one in it, is a product of instructions.
+fn has_products(stmt: &Stmt) -> bool {
+    let mut found = false;
+    visit(std::slice::from_ref(stmt), &mut |stmt| {
+        found |= matches!(stmt, Stmt::Act(Act::FragmentProduct(_)));
+    });
+    found
+}
+
 fn block(kernel: &mut Kernel, stmts: Vec<Stmt>, around: &Around) -> Vec<Stmt> {
-    let has_products = |stmt: &Stmt| {
-        let mut found = false;
-        visit(std::slice::from_ref(stmt), &mut |stmt| {
-            found |= matches!(stmt, Stmt::Act(Act::FragmentProduct(_)));
-        });
-        found
-    };
     let is_beside = around.is_uniform && (around.is_beside || stmts.iter().any(has_products));
     let around = &Around { is_beside, ..around.clone() };
     let mut out = Vec::with_capacity(stmts.len());
@@ -87,7 +92,11 @@ fn block(kernel: &mut Kernel, stmts: Vec<Stmt>, around: &Around) -> Vec<Stmt> {
         let inside = match &stmt {
             Stmt::Loop(inner) => around.inside(inner),
             // What has been asked is not asked again.
-            Stmt::If { .. } | Stmt::Act(_) => Around { is_beside: false, ..around.clone() },
+            Stmt::If { .. } => Around { is_beside: false, ..around.clone() },
+            Stmt::Act(_) => {
+                out.push(stmt);
+                continue;
+            }
         };
         for inner in stmt.blocks_mut() {
             *inner = block(kernel, std::mem::take(inner), &inside);
