@@ -221,8 +221,7 @@ fn in_parts(cx: &Cx<'_>, plans: &[KernelPlan], work: i64) -> KernelPlan {
         Target::Gpu(_) => 1,
     };
     // Where each has so few that more blocks are there at once, all have.
-    let registers = plans.iter().map(|plan| plan.registers).collect::<Option<Vec<u32>>>();
-    let registers = registers.and_then(|of_plans| of_plans.into_iter().max());
+    let registers = plans.iter().try_fold(0, |most, plan| plan.registers.map(|own| own.max(most)));
     KernelPlan { registers, ..KernelPlan::new(grid, grain, body) }
 }
 

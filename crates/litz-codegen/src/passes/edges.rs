@@ -52,15 +52,15 @@ struct Around {
 }
 
 impl Around {
-    fn inside(&self, inner: &Loop) -> Around {
-        let mut inside = self.clone();
+    /// What is around the body of a loop, which stands beside products or not.
+    fn inside(&self, inner: &Loop, is_beside: bool) -> Around {
+        let (mut inside, level) = (self.clone(), inner.kind.level());
         inside.facts.declare_index(inner.var, inner.extent);
         if inner.kind == KernelLoopKind::For {
             inside.repeated.push(inner.var);
         }
-        inside.is_uniform &= inner.kind.level().is_none_or(Level::has_threads);
-        let level = inner.kind.level();
-        inside.is_beside &= self.is_of_group && level == Some(Level::Warp);
+        inside.is_uniform &= level.is_none_or(Level::has_threads);
+        inside.is_beside = is_beside && self.is_of_group && level == Some(Level::Warp);
         inside.is_of_group |= level == Some(Level::Warpgroup);
         inside
     }
@@ -77,7 +77,6 @@ fn has_products(stmt: &Stmt) -> bool {
 
 fn block(kernel: &mut Kernel, stmts: Vec<Stmt>, around: &Around) -> Vec<Stmt> {
     let is_beside = around.is_uniform && (around.is_beside || stmts.iter().any(has_products));
-    let around = &Around { is_beside, ..around.clone() };
     let mut out = Vec::with_capacity(stmts.len());
     for mut stmt in stmts {
         if let Stmt::Loop(inner) = &stmt
@@ -90,7 +89,7 @@ fn block(kernel: &mut Kernel, stmts: Vec<Stmt>, around: &Around) -> Vec<Stmt> {
             continue;
         }
         let inside = match &stmt {
-            Stmt::Loop(inner) => around.inside(inner),
+            Stmt::Loop(inner) => around.inside(inner, is_beside),
             // What has been asked is not asked again.
             Stmt::If { .. } => Around { is_beside: false, ..around.clone() },
             Stmt::Act(_) => {

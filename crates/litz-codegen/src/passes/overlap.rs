@@ -180,7 +180,7 @@ impl<'a> Halves<'a> {
     /// Whether the last half uses no memory that threads share but what it has filled.
     fn is_alone_in_last(&self, kernel: &Kernel) -> bool {
         let filled = Touched::of(&self.fills[1]).stored;
-        let used = Touched::of([self.ahead, self.last, self.end].concat().iter()).all;
+        let used = Touched::of([self.ahead, self.last, self.end].into_iter().flatten()).all;
         let is_shared = |mem: &&Mem| kernel.mems[**mem].space == MemorySpace::Shared;
         used.iter().filter(is_shared).all(|mem| filled.contains(mem))
     }
