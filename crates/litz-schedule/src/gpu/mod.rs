@@ -10,11 +10,13 @@ mod columns;
 mod product;
 mod region;
 mod rows;
+mod runs;
 mod scatter;
 mod stage;
 mod threads;
 mod transpose;
 mod turns;
+mod windows;
 
 use litz_analysis::access::substitute;
 use litz_analysis::contraction::Columns;

@@ -1,6 +1,7 @@
 //! Plans kernels of regions: each thread takes the points that all nests of the region share, and runs the region's loop for them.
 
-use super::threads::{points, spread};
+use super::blocks::spread;
+use super::threads::points;
 use crate::context::Cx;
 use crate::draft::{Draft, Family, Planned, Traits};
 use crate::group::{Group, Member, beside_axes, shared_axes};

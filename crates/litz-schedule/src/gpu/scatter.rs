@@ -18,8 +18,10 @@
 //! Where threads of their own for all columns and batches are faster, [`super::threads`] has a plan without parts. Sums and extremes of integers
 //! are the same in any order: each point is a thread's, and elements are combined with at once.
 
+use super::blocks::spread;
 use super::looped;
-use super::threads::{Runs, Threads, by_runs, spread};
+use super::runs::{Runs, by_runs};
+use super::threads::Threads;
 use super::turns::at_once;
 use crate::axes::Merged;
 use crate::context::Cx;

@@ -3,11 +3,11 @@
 //! Neighbouring threads take neighbouring elements: the axis along which memory is contiguous goes to the threads of a block, or to the
 //! lanes of warps that take a row each where it is short. It is the plan of what no other family takes.
 
-use super::blocks::{Ends, by_blocks, values_of};
+use super::blocks::{THREADS, spread};
+use super::runs::{Runs, by_runs};
 use super::turns::at_once;
-use super::{is_light, rows, transpose};
+use super::{is_light, rows, transpose, windows};
 use crate::context::Cx;
-use crate::cost::{ceil_div, size};
 use crate::draft::{Draft, Family, Planned, Relation, Traits};
 use crate::group::{Group, Member, beside_axes, shared_axes};
 use crate::in_order::trees_of;
@@ -16,16 +16,10 @@ use crate::nest;
 use crate::no_fuse::NoFuse;
 use litz_analysis::access::{Stride, bound_places, stride, substitute};
 use litz_analysis::align::DomainMap;
-use litz_ir::loops::{Axis, Nest};
+use litz_ir::loops::Axis;
 use litz_ir::schedule::{KernelPlan, LoopKind, Part, Tree};
-use litz_ir::target::{Gpu, Level, Target};
-use litz_sym::{Expr, Facts, Sym};
-
-/// Threads of a block along one axis, at most: with 256 there are several blocks for a unit to hide what each waits for.
-const THREADS: i64 = 256;
-
-/// Warps of a block whose lanes go along a short axis.
-const WARPS: i64 = 8;
+use litz_ir::target::{Gpu, Target};
+use litz_sym::{Expr, Sym};
 
 /// Instructions of nests that the terms of a sum are written out to, at most: those of a window of seven by seven points, whose loads are
 /// under way together.
@@ -83,14 +77,17 @@ impl Family for Threads {
         let values: Vec<(Sym, Expr)> = shared.iter().flat_map(|merged| merged.parts.clone()).collect();
         let mut grid: Vec<Axis> = shared.iter().map(|merged| merged.axis).collect();
         grid.retain(|axis| !axis.extent.is_one());
+        if let Some(windows) = windows::plan(cx, group, &grid, &values, &name) {
+            return Some(windows);
+        }
         let mut body: Vec<Tree> =
             group.members.iter().flat_map(|member| points(cx, group, member, &values)).collect();
         if let Some(across) = transpose::across(cx, group, (&grid, &body), &values) {
             return Some(transpose::plan(cx, group, across, (grid, body), &name));
         }
-        let vector = grid.last().and_then(|lane| Some((*lane, vector_of(cx, group, *lane, &values)?)));
+        let vector = vector_of(cx, group, &grid, &values).zip(grid.last().copied());
         let mut element = None;
-        if let Some((lane, count)) = vector {
+        if let Some((count, lane)) = vector {
             let (run, inside) = by_runs(lane, (at_once(count), count), &mut body, &name);
             grid.pop();
             grid.push(run);
@@ -100,7 +97,7 @@ impl Family for Threads {
         }
         let scope = spread(cx, &mut grid, &mut body, &name);
         let scope = element.or(scope);
-        let registers = vector.and_then(|(_, count)| registers(cx, group, count));
+        let registers = vector.and_then(|(count, _)| registers(cx, group, count));
         let kernel = KernelPlan { registers, ..KernelPlan::new(grid, 1, body) };
         Some(Planned { scope, ..Planned::from(kernel) })
     }
@@ -118,14 +115,14 @@ fn registers(cx: &Cx<'_>, group: &Group, count: i64) -> Option<u32> {
     (is_little && are_light).then(|| gpu.registers_for(gpu.unit.threads.into()))
 }
 
-/// How many neighbours along an axis a thread takes at once, so that it stores 16 bytes of the widest type: where all that members access has
-/// runs of so many, stores begin with one, and there are more than enough runs for all threads that units run. What begins elsewhere is loaded
-/// element by element, several of which are under way.
-fn vector_of(cx: &Cx<'_>, group: &Group, axis: Axis, values: &[(Sym, Expr)]) -> Option<i64> {
+/// How many neighbours along the last axis a thread takes at once, so that it stores 16 bytes of the widest type, or half of that or less: where all that
+/// members access has runs of so many, stores begin with one, and there are more than enough runs for all threads that units run, if these wait for
+/// what they load. What begins elsewhere is loaded element by element, several of which are under way.
+fn vector_of(cx: &Cx<'_>, group: &Group, grid: &[Axis], values: &[(Sym, Expr)]) -> Option<i64> {
     let Target::Gpu(gpu) = cx.target else { return None };
     let mut facts = group.facts(&cx.loops.facts);
-    facts.declare_index(axis.var, axis.extent);
-    let mut runs = Runs::along(axis);
+    grid.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
+    let mut runs = Runs::by_digits(*grid.last()?);
     for member in &group.members {
         let own = nest(cx.loops, member.stmt);
         let facts = own.facts(&facts);
@@ -137,75 +134,15 @@ fn vector_of(cx: &Cx<'_>, group: &Group, axis: Axis, values: &[(Sym, Expr)]) -> 
         }
         runs.note(cx, own, (&member.bind, values), &facts)?;
     }
-    let count = runs.longest();
-    let all = crate::cost::points(&cx.loops.facts, &group.outer) / count;
-    let has_enough = count > 1 && all >= i64::from(gpu.units) * i64::from(gpu.unit.threads);
-    (has_enough && runs.are_of(count, &facts)).then_some(count)
-}
-
-/// Runs of neighbours along an axis, in all that nests access.
-pub struct Runs {
-    axis: Axis,
-    /// Where they begin, and how many elements there are: both are multiples of what a thread takes at once.
-    starts: Vec<Expr>,
-    /// Bytes of the widest element.
-    widest: i64,
-}
-
-impl Runs {
-    /// Those of nests that access nothing.
-    pub fn along(axis: Axis) -> Runs {
-        Runs { axis, starts: vec![axis.extent], widest: 1 }
-    }
-
-    /// Notes what a nest accesses, under a binding of its axes, with `values` for what these mention. None where neighbours lie apart.
-    pub fn note(
-        &mut self,
-        cx: &Cx<'_>,
-        own: &Nest,
-        (bind, values): (&[(Sym, Expr)], &[(Sym, Expr)]),
-        facts: &Facts,
-    ) -> Option<()> {
-        for (access, place) in bound_places(cx.loops, own, bind, facts) {
-            let place = facts.simplify(substitute(place, values));
-            match stride(place, self.axis.var) {
-                Stride::Zero => {}
-                Stride::Unit => {
-                    if access.store {
-                        self.starts.push(place.replace(self.axis.var, Expr::zero()));
-                    }
-                    self.widest = self.widest.max(cx.loops.bufs[access.buf].dtype.size() as i64);
-                }
-                Stride::Elements(_) | Stride::Irregular => return None,
-            }
-        }
-        Some(())
-    }
-
-    /// How many elements of the widest type a thread takes at once, at most.
-    pub fn longest(&self) -> i64 {
-        i64::from(Gpu::VECTOR_BYTES) / self.widest
-    }
-
-    /// Whether they are of so many elements.
-    pub fn are_of(&self, count: i64, facts: &Facts) -> bool {
-        self.starts.iter().all(|start| facts.simplify(start.modulo(count)).is_zero())
-    }
-}
-
-/// Makes a thread take `count` neighbours along an axis: puts such a loop around `body`. Gives the axis of what threads take, and the variable in it.
-pub fn by_runs(
-    axis: Axis,
-    (kind, count): (LoopKind, i64),
-    body: &mut Vec<Tree>,
-    name: &dyn Fn(&str) -> Sym,
-) -> (Axis, Sym) {
-    let [run, inside] = ["run", "v"].map(|what| name(&format!("{}_{what}", axis.var)));
-    let value = Expr::sym(run) * count + Expr::sym(inside);
-    body.iter_mut().for_each(|tree| tree.replace(axis.var, value));
-    let neighbours = Axis { var: inside, extent: Expr::int(count) };
-    *body = vec![Tree::Loop { kind, axis: neighbours, body: std::mem::take(body) }];
-    (Axis { var: run, extent: axis.extent.floordiv(count) }, inside)
+    let points = crate::cost::points(&cx.loops.facts, &group.outer);
+    let all_threads = i64::from(gpu.units) * i64::from(gpu.unit.threads);
+    // Who loads nothing waits for nothing.
+    let loads = |member: &Member| !cx.deps.stmts[member.stmt].reads.is_empty();
+    let enough = if group.members.iter().any(loads) { all_threads } else { Gpu::LANES.into() };
+    let counts = std::iter::successors(Some(runs.longest()), |&count| Some(count / 2));
+    counts
+        .take_while(|&count| count > 1)
+        .find(|&count| points / count >= enough && runs.are_of(count, &facts))
 }
 
 /// The number of an axis of the grid along which windows of a sum overlap, and how many neighbours a thread takes there, which read much of the
@@ -247,46 +184,6 @@ fn overlapping(cx: &Cx<'_>, group: &Group, grid: &[Axis], values: &[(Sym, Expr)]
     let (_, outer) = grid.split_last()?;
     let at = (0..outer.len()).rev().find(|&at| overlaps(&outer[at]))?;
     NEIGHBOURS.into_iter().find(|&count| suits(&outer[at], count)).map(|count| (at, count))
-}
-
-/// Takes the last axes out of a grid and puts loops over threads around `body`, with blocks of these in the grid. Gives the variable
-/// of the innermost loop.
-pub fn spread(
-    cx: &Cx<'_>,
-    grid: &mut Vec<Axis>,
-    body: &mut Vec<Tree>,
-    name: &dyn Fn(&str) -> Sym,
-) -> Option<Sym> {
-    let lane = grid.pop()?;
-    let points = |axis: Axis| match axis.extent.as_int() {
-        Some(points) => points,
-        // Threads past the end of an axis cost less than blocks of few of them.
-        None => size(&cx.loops.facts, axis.extent).max(THREADS),
-    };
-    let warp = i64::from(Gpu::LANES);
-    let levels = match grid.last().copied() {
-        Some(row) if points(lane) * 2 <= THREADS && points(row) > 1 => {
-            grid.pop();
-            vec![(Level::Warp, row, WARPS.min(points(row))), (Level::Lane, lane, warp)]
-        }
-        Some(_) | None => vec![(Level::Thread, lane, THREADS.min(ceil_div(points(lane), warp) * warp))],
-    };
-    let all: Vec<Axis> = grid.iter().copied().chain(levels.iter().map(|level| level.1)).collect();
-    let values = values_of(body);
-    // Vectors are whole: the last threads end with them, and not within one.
-    let has_vectors = matches!(&body[..], [Tree::Loop { kind: LoopKind::Vector { .. }, .. }]);
-    let ends = |axis: Axis| match has_vectors {
-        true => Ends::WithAxis,
-        false => Ends::of(axis, &all, values.iter().copied()),
-    };
-    let ends: Vec<Ends> = levels.iter().map(|level| ends(level.1)).collect();
-    let mut scope = None;
-    for ((level, axis, width), ends) in levels.into_iter().zip(ends).rev() {
-        let [block, inside] = ["block", "in"].map(|what| name(&format!("{}_{what}", axis.var)));
-        grid.extend(by_blocks(level, (axis, ends), width, [block, inside], body));
-        scope = scope.or(Some(inside));
-    }
-    scope
 }
 
 /// What a thread does of a member at a point that all share: its own axes in order, reduced ones innermost, and short sums of them written out.
