@@ -4,11 +4,14 @@
 //! `heads[i, floordiv(r, 64), j, mod(r, 64)]`, and the rows of a tile are then no box of the buffer, although they lie in memory
 //! as if they were. As `heads[i, j, r]`, with stores to `heads[i, k, 64*j + l]`, a block of a GPU copies them to shared memory.
 //! So are the rows that `merge_rows` made of several axes.
+//!
+//! Results that lie head after head are laid out anew where nothing but their kernels sees them: of each row the heads' elements then lie one behind the
+//! other, `[1, 32, 1024, 64]{2097152, 65536, 64, 1}` becomes `{2097152, 64, 2048, 1}`, and `[1, 1024, 2048]`.
 //! Buffers of which a contraction reads two such dimensions along two axes that it keeps apart stay as they are.
 
 use super::Cx;
 use litz_analysis::{Contraction, Uses};
-use litz_ir::loops::{Buf, Inst, InstOp, Loops, Nest, Stmt};
+use litz_ir::loops::{Buf, BufData, Inst, InstOp, Loops, Nest, Stmt};
 use litz_ir::target::Target;
 use litz_sym::{Expr, Facts, Rel};
 
@@ -23,8 +26,15 @@ pub fn run(loops: &mut Loops, _: &Cx<'_>) -> usize {
     let internal: Vec<Buf> = loops.bufs.ids().filter(|&buf| loops.is_internal(buf)).collect();
     let mut count = 0;
     for buf in internal {
-        while let Some(pair) = walked_as_one(loops, buf, &uses) {
-            merge(loops, buf, pair, &uses);
+        loop {
+            if let Some(pair) = walked_as_one(loops, buf, &uses) {
+                merge(loops, buf, pair, &uses);
+            } else if let Some((pair, strides)) = laid_anew(loops, buf, &uses) {
+                loops.bufs[buf].strides = strides;
+                merge(loops, buf, pair, &uses);
+            } else {
+                break;
+            }
             count += 1;
         }
     }
@@ -62,12 +72,54 @@ fn walked_as_one(loops: &Loops, buf: Buf, uses: &Uses) -> Option<Pair> {
             && ![pair.outer, pair.inner].iter().any(|&dim| data.sizes[dim].is_one())
             && loops.facts.simplify(data.strides[pair.outer] - inside).is_zero()
     };
-    pairs.into_iter().filter(is_within).find(|&pair| suits(loops, buf, pair, uses) == Some(true))
+    pairs.into_iter().filter(is_within).find(|&pair| suits(loops, buf, pair, uses).is_some_and(|by| by.any))
 }
 
-/// Whether a nest walks the pair as digits. None where something needs the dimensions apart.
-fn suits(loops: &Loops, buf: Buf, pair: Pair, uses: &Uses) -> Option<bool> {
-    let mut has_digits = false;
+/// The dimensions of a buffer that a contraction walks as the digits of one axis, where elements along the inner one are neighbours, and the steps with
+/// which the outer one lies right around it. None of a buffer with holes.
+fn laid_anew(loops: &Loops, buf: Buf, uses: &Uses) -> Option<(Pair, Vec<Expr>)> {
+    let data = &loops.bufs[buf];
+    let mut order = by_strides(data)?;
+    let inner = order.pop()?;
+    let mut outers = order.clone().into_iter();
+    let suits = |&outer: &usize| suits(loops, buf, Pair { outer, inner }, uses).is_some_and(|by| by.operand);
+    let outer = outers.find(suits)?;
+    order.retain(|&dim| dim != outer);
+    order.extend([outer, inner]);
+    let (mut strides, mut step) = (data.strides.clone(), Expr::one());
+    for dim in order.into_iter().rev() {
+        strides[dim] = step;
+        step = step * data.sizes[dim];
+    }
+    Some((Pair { outer, inner }, strides))
+}
+
+/// The dimensions of more than one element, the outermost in memory first, if there is nothing between elements.
+fn by_strides(data: &BufData) -> Option<Vec<usize>> {
+    let mut left: Vec<usize> = (0..data.sizes.len()).filter(|&dim| !data.sizes[dim].is_one()).collect();
+    let (mut order, mut step) = (Vec::new(), Expr::one());
+    while !left.is_empty() {
+        let at = left.iter().position(|&dim| data.strides[dim] == step)?;
+        let dim = left.remove(at);
+        step = step * data.sizes[dim];
+        order.push(dim);
+    }
+    order.reverse();
+    Some(order)
+}
+
+/// Who walks a pair of dimensions as digits.
+#[derive(Clone, Copy, Default)]
+struct ByDigits {
+    /// Whether a nest does.
+    any: bool,
+    /// Whether a contraction does, of an operand.
+    operand: bool,
+}
+
+/// Who walks the pair as digits. None where something needs the dimensions apart.
+fn suits(loops: &Loops, buf: Buf, pair: Pair, uses: &Uses) -> Option<ByDigits> {
+    let mut by = ByDigits::default();
     for &user in uses.readers(buf).iter().chain(uses.writers(buf)) {
         let Stmt::Nest(nest) = &loops.stmts[user] else { return None };
         let facts = nest.facts(&loops.facts);
@@ -80,13 +132,13 @@ fn suits(loops: &Loops, buf: Buf, pair: Pair, uses: &Uses) -> Option<bool> {
             }
             let is_operand = operands.is_some_and(|operands| operands.contains(&at));
             match (walk(index, pair, loops.bufs[buf].sizes[pair.inner], &facts), is_operand) {
-                (Walk::Digits, _) => has_digits = true,
+                (Walk::Digits, _) => by = ByDigits { any: true, operand: by.operand || is_operand },
                 (Walk::Apart, false) | (Walk::Single, _) => {}
                 (Walk::Apart, true) | (Walk::Other, _) => return None,
             }
         }
     }
-    Some(has_digits)
+    Some(by)
 }
 
 /// Whether a load with guards is known to be inside of the dimension that a pair becomes.
