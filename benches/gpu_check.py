@@ -14,7 +14,7 @@ a time limit; what it has found by then counts. Sections:
   kernels    memory-bound kernels and products against eager mode, Inductor and a copy of the same bytes
   attention  attention against eager mode and Inductor
   products   linear layers of models against eager mode, which is cuBLAS, and Inductor
-  captured   whole models in bfloat16, each call one graph that PyTorch captures, against eager mode's and Inductor's
+  captured   whole models, most in bfloat16, each call one graph that PyTorch captures, against eager mode's and Inductor's
   token      one token of a decoder of 1.2 billion weights, captured, with each kernel's launch, time and bytes beside the rate of a copy
   launch     the time that a small kernel takes, and a call
   start      from a file to the first output: cold, with the cache, of a saved program

@@ -1,6 +1,7 @@
 """Builds the models that `gpu_times.py` times, from PyTorch's and torchvision's modules."""
 
 import contextlib
+import functools
 
 import torch
 from torch import nn
@@ -67,16 +68,37 @@ def model_table():
     return rows
 
 
+def doubled(make):
+    """The same model, and twice as many images."""
+    module, given = make()
+    return module, tuple(torch.cat((images, images)) for images in given)
+
+
+def captured_table():
+    """Models whose calls are captured, with the type of their weights."""
+    rows = {name: (make, torch.bfloat16) for name, make in model_table().items()}
+    ids = lambda words, length: (torch.randint(0, words, (1, length)),)
+    rows |= {
+        "llama, 1 x 1024": (lambda: (Prompt(), ids(128256, 1024)), torch.bfloat16),
+        "gpt2, 1 x 128": (lambda: (Transformer(50257, is_causal=True), ids(50257, 128)), torch.bfloat16),
+        "bert-base, 1 x 128, float32": (lambda: (Transformer(30522), ids(30522, 128)), torch.float32),
+    }
+    for name in ("resnet50", "vit-b"):
+        if name in rows:
+            rows[f"{name}, 32 images"] = (functools.partial(doubled, rows[name][0]), torch.bfloat16)
+    return rows
+
+
 def rotated(x, cos, sin):
     """Pairs of a head's elements, half of it apart, turned by the angles of a place."""
     left, right = x.chunk(2, -1)
     return x * cos + torch.cat((-right, left), -1) * sin
 
 
-class TokenLayer(nn.Module):
-    """A layer of a decoder for one token: grouped heads that attend to a cache, and a gate."""
+class DecoderLayer(nn.Module):
+    """A layer of a decoder: grouped heads, and a gate. How heads attend the model says."""
 
-    def __init__(self, width, heads, groups, up, length):
+    def __init__(self, width, heads, groups, up):
         super().__init__()
         linear = lambda rows, columns: nn.Linear(rows, columns, bias=False)
         self.heads, self.groups, self.head = heads, groups, width // heads
@@ -84,39 +106,65 @@ class TokenLayer(nn.Module):
         self.q, self.out = linear(width, width), linear(width, width)
         self.k, self.v = linear(width, groups * self.head), linear(width, groups * self.head)
         self.gate, self.up, self.down = linear(width, up), linear(width, up), linear(up, width)
-        for name in ("keys", "values"):
-            self.register_buffer(name, torch.zeros(1, groups, length, self.head))
 
-    def forward(self, x, place, cos, sin, mask):
+    def forward(self, x, cos, sin, attend):
         normed = self.norms[0](x)
-        split = lambda y, heads: y.view(1, 1, heads, self.head).transpose(1, 2)
+        split = lambda y, heads: y.view(1, -1, heads, self.head).transpose(1, 2)
         q = rotated(split(self.q(normed), self.heads), cos, sin)
-        self.keys.index_copy_(2, place, rotated(split(self.k(normed), self.groups), cos, sin))
-        self.values.index_copy_(2, place, split(self.v(normed), self.groups))
-        attention = F.scaled_dot_product_attention(q, self.keys, self.values, attn_mask=mask, enable_gqa=True)
-        x = x + self.out(attention.transpose(1, 2).reshape(1, 1, -1))
+        k = rotated(split(self.k(normed), self.groups), cos, sin)
+        x = x + self.out(attend(q, k, split(self.v(normed), self.groups)).transpose(1, 2).reshape(x.shape))
         normed = self.norms[1](x)
         return x + self.down(F.silu(self.gate(normed)) * self.up(normed))
 
 
-class Token(nn.Module):
-    """One token of a decoder with a cache of fixed length, by the sizes of LLaMA 3.2 with 1.2 billion weights. The last product is by the embedding."""
+class Decoder(nn.Module):
+    """A decoder by the sizes of LLaMA 3.2 with 1.2 billion weights. The last product is by the embedding."""
 
-    def __init__(self, words=128256, width=2048, layers=16, heads=32, groups=8, up=8192, length=4096):
+    def __init__(self, words=128256, width=2048, layers=16, heads=32, groups=8, up=8192):
         super().__init__()
         self.words, self.norm = nn.Embedding(words, width), nn.RMSNorm(width, 1e-5)
-        self.layers = nn.ModuleList(TokenLayer(width, heads, groups, up, length) for _ in range(layers))
-        self.half, self.length = width // heads // 2, length
+        self.layers = nn.ModuleList(DecoderLayer(width, heads, groups, up) for _ in range(layers))
+        self.half = width // heads // 2
 
-    def forward(self, ids, place):
+    def decode(self, ids, places, attend):
+        """Scores of the words behind these, of which `attend` takes the queries, keys and values of a layer, and its number."""
         turns = 500000.0 ** (-torch.arange(self.half, device=ids.device) / self.half)
-        angles = torch.cat(2 * (place[:, None].float() * turns,), -1)
+        angles = torch.cat(2 * (places[:, None].float() * turns,), -1)
         x = self.words(ids)
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-        mask = (torch.arange(self.length, device=ids.device) <= place)[None, None, None]
-        for layer in self.layers:
-            x = layer(x, place, cos, sin, mask)
+        for number, layer in enumerate(self.layers):
+            x = layer(x, cos, sin, lambda *of_layer, number=number: attend(number, *of_layer))
         return F.linear(self.norm(x), self.words.weight)
+
+
+class Prompt(Decoder):
+    """All words of a prompt at once."""
+
+    def forward(self, ids):
+        attend = lambda _, q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        return self.decode(ids, torch.arange(ids.shape[1], device=ids.device), attend)
+
+
+class Token(Decoder):
+    """One token of a decoder with a cache of fixed length."""
+
+    def __init__(self, length=4096, **sizes):
+        super().__init__(**sizes)
+        self.length = length
+        for number, layer in enumerate(self.layers):
+            for name in ("keys", "values"):
+                self.register_buffer(f"{name}{number}", torch.zeros(1, layer.groups, length, layer.head))
+
+    def forward(self, ids, place):
+        mask = (torch.arange(self.length, device=ids.device) <= place)[None, None, None]
+
+        def attend(number, q, k, v):
+            keys, values = (getattr(self, f"{name}{number}") for name in ("keys", "values"))
+            keys.index_copy_(2, place, k)
+            values.index_copy_(2, place, v)
+            return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, enable_gqa=True)
+
+        return self.decode(ids, place, attend)
 
 
 def token(**sizes):

@@ -338,13 +338,14 @@ REPLAYS = 30
 
 
 def captured(rows, options):
-    """Whole models in bfloat16, a call of each a graph that PyTorch captures and replays: ours, eager mode's and Inductor's. The launches of ours and
+    """Whole models, a call of each a graph that PyTorch captures and replays: ours, eager mode's and Inductor's. The launches of ours and
     of Inductor's go to OUT/kernels_of_models.txt."""
-    for name, make in model_table().items():
+    for name, (make, dtype) in gpu_models.captured_table().items():
         if not rows.kept(name):
             torch.manual_seed(0)
-            module, given = make()
-            found, is_right, replays = replayed(module.eval().cuda().bfloat16(), tuple(moved(value, torch.bfloat16) for value in given))
+            with torch.device("cuda"):
+                module, given = make()
+            found, is_right, replays = replayed(module.eval().to(dtype), tuple(moved(value, dtype) for value in given))
             rows.add(name, is_right, **found)
             for peer in ("litz", "inductor"):
                 if peer in replays:
