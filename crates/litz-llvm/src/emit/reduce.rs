@@ -389,8 +389,23 @@ impl Emitter<'_> {
         self.improve(max, dtype, [best, at], shared, &found, None)
     }
 
-    /// Replaces an element and its position where the candidate is better.
+    /// Replaces an element and its position where the candidate is better. Of threads one of which stores what others see, none else loads it, which might
+    /// be while that one stores.
     fn improve(
+        &mut self,
+        max: bool,
+        dtype: Dtype,
+        mems: [Mem; 2],
+        index: Expr,
+        candidate: &Candidate,
+        condition: Option<&Value>,
+    ) -> Result<(), EmitError> {
+        let is_seen = self.mems[mems[0]].form == Form::Memory;
+        let storing = if is_seen { self.is_storing(mems[0]) } else { None };
+        self.when(storing, &mut |cx| cx.improve_own(max, dtype, mems, index, candidate, condition))
+    }
+
+    fn improve_own(
         &mut self,
         max: bool,
         dtype: Dtype,
