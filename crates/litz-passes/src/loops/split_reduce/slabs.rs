@@ -15,8 +15,9 @@ const ROW_BYTES: i64 = 128;
 /// Rows, and columns, of which a product is left to who sums rows where it has fewer.
 const LEAST_ROWS: i64 = 2;
 const LEAST_COLUMNS: i64 = 8;
-/// Points of the sides of tiles.
+/// Points of the sides of tiles. Those of threads are squares: smaller ones have few sums for a thread, which takes three times as long for each.
 const SIDES: [i64; 4] = [16, 32, 64, 128];
+const SIDES_OF_THREADS: [i64; 2] = [64, 128];
 
 /// Clocks that a step of 64 bytes of each row waits for memory: about 300, of which two steps are on the way.
 const WAIT: i64 = 150;
@@ -43,6 +44,8 @@ pub struct Product {
     sums: i64,
     /// Products that a unit sums in a clock.
     each_clock: i64,
+    /// Whether threads sum, and no instruction.
+    is_by_threads: bool,
     units: i64,
 }
 
@@ -72,6 +75,7 @@ impl Product {
             bytes,
             sums: sums.size() as i64,
             each_clock: Gpu::products_in_clock(by),
+            is_by_threads: by.is_none(),
             units: i64::from(gpu.units),
         };
         (is_plain && rows >= LEAST_ROWS && columns >= LEAST_COLUMNS).then_some(product)
@@ -93,9 +97,17 @@ impl Product {
             let loaded = (rows.min(self.rows) + columns.min(self.columns)) * self.bytes;
             // Of 64 points of the sum: smaller numbers would be rounded to 0.
             let (sums, loads) = (rows * columns * 64 / self.each_clock, loaded * 64 / Gpu::LOADED_IN_CLOCK);
+            let turns = if self.is_by_threads { turns.max(Gpu::BLOCKS_OF_THREADS) } else { turns };
             turns.saturating_mul(sums.max(loads)).max(WAIT * self.bytes).saturating_mul(steps) / 64
         };
-        let tiles = SIDES.iter().flat_map(|&rows| SIDES.iter().map(move |&columns| of_tile(rows, columns)));
+        let sides = if self.is_by_threads { &SIDES_OF_THREADS[..] } else { &SIDES };
+        let is_tile = |rows: i64, columns: i64| !self.is_by_threads || rows == columns;
+        let tiles = sides.iter().flat_map(|&rows| {
+            sides
+                .iter()
+                .filter(move |&&columns| is_tile(rows, columns))
+                .map(move |&columns| of_tile(rows, columns))
+        });
         let results = self.rows.saturating_mul(self.columns).saturating_mul(self.others);
         let operands = (self.rows + self.columns).saturating_mul(self.others).saturating_mul(self.terms);
         let once = operands.saturating_mul(self.bytes) / (MEMORY * self.units);
