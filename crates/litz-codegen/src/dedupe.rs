@@ -17,7 +17,7 @@ impl<'a> Meaning<'a> {
         let mems: Vec<_> = k.mems.values().map(kind).collect();
         let vals: Vec<_> = k.vals.values().collect();
         let rings: Vec<_> = k.rings.values().collect();
-        let of_grid = (&k.grid, k.grain, [k.persistent, k.registers], k.approximate);
+        let of_grid = (&k.grid, k.grain, (k.persistent, k.registers), k.approximate);
         (&k.sizes, mems, k.params, of_grid, rings, vals, &k.body, &k.checks)
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use litz_backend::{Backend, BackendError, Factory, Request};
-use litz_codegen::passes::{Pass, contract, edges, fragments, overlap, resume, whole};
+use litz_codegen::passes::{Pass, contract, edges, fragments, overlap, resume, under_way, whole};
 use litz_ir::Diag;
 use litz_ir::kernel::Kernel;
 use litz_ir::target::{self, GpuIsa, Target, Unit};
@@ -18,8 +18,15 @@ use litz_runtime::pool::ThreadPool;
 use crate::assembler::Assembler;
 
 /// The passes that give kernels the form which the emitter prints.
-const PASSES: &[Pass] =
-    &[fragments::PASS, resume::PASS, overlap::PASS, edges::PASS, whole::PASS, contract::PASS];
+const PASSES: &[Pass] = &[
+    fragments::PASS,
+    resume::PASS,
+    overlap::PASS,
+    under_way::PASS,
+    edges::PASS,
+    whole::PASS,
+    contract::PASS,
+];
 
 /// The backend for NVIDIA GPUs. Without a target it is for the one of this machine that the request names.
 pub static CUDA: Factory = Factory {

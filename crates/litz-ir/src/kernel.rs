@@ -44,7 +44,7 @@ use crate::entity;
 use crate::graph::contiguous_strides;
 use crate::ids::Table;
 use crate::loops::{self, Axis};
-use crate::target::{Gpu, Level};
+use crate::target::{Gpu, Level, Persistent};
 use litz_sym::{Expr, Facts, Rel, Sym};
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ pub use box_copy::{BoxCopy, BoxDim, BoxMap, MapDim};
 pub use fragment::{Fragment, FragmentLoad, FragmentProduct, Operand, Panels, Rows};
 pub use lanes::LaneReduction;
 pub use product::{Dot, Element, Matrix, MatrixProduct};
-pub use ring::{Filling, Ring, RingData, Warps};
+pub use ring::{Filling, Ring, RingData, Warps, used_at_point};
 pub use roles::Roles;
 pub use shape::{Shape, threads_of};
 pub use stmt::{KernelLoopKind, Loop, Stmt, visit, visit_mut};
@@ -88,8 +88,9 @@ pub struct Kernel {
     pub grid: Vec<Axis>,
     /// Points one thread takes at a time, at least 1.
     pub grain: u64,
-    /// So many blocks run all points, each one after another, instead of a block for each point.
-    pub persistent: Option<u32>,
+    /// Blocks run all points, each one after another, instead of a block for each point. Of several teams each has the text of the warps that compute
+    /// for itself, with shared memory of its own, but that of rings: these feed one team after another.
+    pub persistent: Option<Persistent>,
     /// Registers of 32 bits that a thread has, at most. Where [`Roles`] part the kernel, one that computes.
     pub registers: Option<u32>,
     /// Functions may be the approximations of the target, since what is stored is rounded to half types in the end.

@@ -57,7 +57,7 @@
 //! points run for each block of 4096 elements of the buffer that it stores to, and store what is in block `p`.
 
 use crate::loops::Axis;
-use crate::target::{Instruction, Level, Target, Team};
+use crate::target::{Instruction, Level, Persistent, Target, Team};
 use litz_sym::{Expr, Rel, Sym};
 
 /// A whole schedule.
@@ -104,8 +104,8 @@ pub struct KernelPlan {
     pub grid: Vec<Axis>,
     /// Grid points one thread takes at a time.
     pub grain: u64,
-    /// So many blocks run all points of the grid, each one after another, instead of a block for each point.
-    pub persistent: Option<u32>,
+    /// Blocks run all points of the grid, each one after another, instead of a block for each point.
+    pub persistent: Option<Persistent>,
     /// Registers of 32 bits that a thread has, at most: fewer than it might like to, so that more blocks run at the same time, or more than others
     /// have, which only copy.
     pub registers: Option<u32>,

@@ -141,6 +141,25 @@ pub struct Team {
     pub each: u32,
 }
 
+/// Blocks that run all points of a grid, each one after another.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Persistent {
+    /// How many blocks.
+    pub blocks: u32,
+    /// Teams of a block, each of as many threads as compute a point, 1 or 2. Of two each takes every other point: while one sums, the other stores.
+    pub teams: u32,
+}
+
+impl Persistent {
+    /// The most teams of a block.
+    pub const MOST_TEAMS: u32 = 2;
+
+    /// Blocks of one team.
+    pub fn of(blocks: u32) -> Persistent {
+        Persistent { blocks, teams: 1 }
+    }
+}
+
 impl From<Level> for Team {
     fn from(level: Level) -> Team {
         Team { level, from: 0, each: 1 }

@@ -21,7 +21,7 @@ const TARGETS: [(&str, &str); 3] = [
 
 /// Files of `filetests/run` of all kinds of kernels: elements, rows, columns, products, attention, scans, scatters, sorted rows,
 /// random numbers.
-const FILES: [&str; 31] = [
+const FILES: [&str; 32] = [
     "attention/causal",
     "attention/decoding",
     "attention/grouped",
@@ -40,6 +40,7 @@ const FILES: [&str; 31] = [
     "gpu/softmax",
     "gpu/sorted_rows",
     "gpu/transposition",
+    "gpu/two_teams",
     "gpu/weights_of_one_row",
     "index/scatter_add",
     "join/concat",
@@ -56,7 +57,7 @@ const FILES: [&str; 31] = [
 ];
 
 /// Graphs whose kernels need more registers than those of file tests, too large to be run on the reference device.
-const GRAPHS: [(&str, &str); 3] = [
+const GRAPHS: [(&str, &str); 4] = [
     (
         "attention of 128 features",
         "graph @g on cpu {
@@ -84,6 +85,16 @@ const GRAPHS: [(&str, &str); 3] = [
           %w: bf16[4096, 4096] = input
           %b: bf16[4096] = input
           %y: bf16[4096, 4096] = aten.linear.default(%x, %w, %b)
+          return %y
+        }",
+    ),
+    (
+        "product of two teams that end with masks",
+        "graph @g on cpu {
+          %x: bf16[3152, 768] = input
+          %w: bf16[3072, 768] = input
+          %b: bf16[3072] = input
+          %y: bf16[3152, 3072] = aten.linear.default(%x, %w, %b)
           return %y
         }",
     ),

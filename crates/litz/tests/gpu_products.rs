@@ -8,13 +8,17 @@ use litz::{Model, Options, Target, Tensor, Value, Verify};
 use litz_ir::Dtype;
 use std::collections::HashMap;
 
-/// Rows, columns and terms, units, and columns of the tile of a block.
-const PRODUCTS: [([usize; 3], u32, usize); 5] = [
-    ([200, 288, 512], 2, 144),
-    ([200, 480, 512], 2, 240),
-    ([130, 280, 64], 2, 144),
-    ([256, 640, 512], 4, 160),
-    ([100, 100, 576], 1, 128),
+/// Rows, columns and terms, units, columns of a tile, and teams of a block, each of which takes every other tile.
+const PRODUCTS: [([usize; 3], u32, usize, u32); 9] = [
+    ([200, 288, 512], 2, 144, 2),
+    ([200, 480, 512], 2, 160, 2),
+    ([100, 240, 512], 1, 240, 1),
+    ([130, 280, 64], 2, 144, 1),
+    ([256, 640, 512], 4, 160, 2),
+    ([100, 100, 576], 1, 128, 1),
+    ([300, 256, 704], 2, 128, 2),
+    ([400, 192, 704], 2, 192, 2),
+    ([260, 96, 640], 1, 96, 2),
 ];
 
 /// A matrix of -1, 0 and 1, of which sums are exact in two bytes as long as they are below 256.
@@ -33,7 +37,7 @@ fn matrix(sizes: [usize; 2], seed: u32) -> (Tensor, Vec<i32>) {
 
 #[test]
 fn tiles_of_all_widths_are_right() {
-    for ([rows, columns, terms], units, width) in PRODUCTS {
+    for ([rows, columns, terms], units, width, teams) in PRODUCTS {
         let text = format!(
             "graph @g on cpu {{
                 %x: bf16[{rows}, {terms}] = input
@@ -54,6 +58,7 @@ fn tiles_of_all_widths_are_right() {
         let compiled = model.compile(&options).unwrap_or_else(|error| panic!("{name}: {error}"));
         let schedule = compiled.texts.schedule.as_ref().expect("it has a schedule").to_string();
         assert!(schedule.contains(&format!("mma mi in 64, mj in {width}, ")), "{name}: {schedule}");
+        assert_eq!(schedule.contains("teams 2"), teams == 2, "{name}: {schedule}");
         assert!(compiled.texts.unproved.is_empty(), "{name}");
 
         let (x, left) = matrix([rows, terms], 1);

@@ -15,7 +15,7 @@ use litz_ir::dtype::Dtype;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Buf, InstOp, Nest, Stmt, Val};
 use litz_ir::schedule::{Holds, KernelPlan, Local, LocalSpace, LoopKind, Means, Part, ScheduleStep, Tree};
-use litz_ir::target::{BlockNeeds, Gpu, Level, Target};
+use litz_ir::target::{BlockNeeds, Gpu, Level, Persistent, Target};
 use litz_ir::{ReduceOp, ScalarOp};
 
 /// Bytes of a row of an operand of a warpgroup's instruction, in each of which units change places in a way of their own, and the last of which
@@ -221,13 +221,21 @@ impl Verifier<'_> {
             self.note(Some(Site { step, within: Some(Within::Local(last)) }));
         }
         // How many registers a thread has in the end nobody knows before there is code, but where the kernel says how many at most.
-        let (threads, registers) = match (plan.registers, threads / i64::from(Gpu::WARPGROUP)) {
+        let teams = plan.persistent.map_or(1, |stays| stays.teams);
+        let (threads, registers, is_fed) = match (plan.registers, threads / i64::from(Gpu::WARPGROUP)) {
             (Some(registers), groups @ 1..) if has_copies_behind(plan, groups) => {
-                let computing = groups as u32 * Gpu::WARPGROUP;
-                (i64::from(computing + Gpu::WARPGROUP), Gpu::registers_at_launch(computing, registers).into())
+                let computing = groups as u32 * Gpu::WARPGROUP * teams;
+                let at_launch = Gpu::registers_at_launch(computing, registers);
+                (i64::from(computing + Gpu::WARPGROUP), at_launch.into(), true)
             }
-            (registers, _) => (threads, registers.map_or(most, i64::from)),
+            (registers, _) => (threads, registers.map_or(most, i64::from), false),
         };
+        let message = format_args!(
+            "`{}`: {teams} teams of a block, for which no warp behind them has boxes copied, and leaves registers",
+            plan.name
+        );
+        self.report.check(is_fed || teams == 1, "level-width", message);
+        self.note(Some(Site { step, within: None }));
         let shared_bytes = self.loops.facts.bounds(shared).hi.max(0);
         let resident = gpu.resident(BlockNeeds { threads, registers, shared_bytes });
         let message = format_args!(
@@ -237,7 +245,7 @@ impl Verifier<'_> {
         let is_said = plan.registers.is_some() && fits;
         self.report.check(!is_said || resident > 0, "wrong-space", message);
         self.note(Some(Site { step, within: None }));
-        let Some(blocks) = plan.persistent else { return };
+        let Some(Persistent { blocks, .. }) = plan.persistent else { return };
         let message = format_args!(
             "`{}`: expected at most {resident} blocks that take turns, which run at once, found {blocks}",
             plan.name
@@ -402,8 +410,8 @@ impl Verifier<'_> {
 
     /// How many buffers shared memory has: as many as a pipelined loop says that begins with copies to it.
     fn buffers_of(&self, plan: &KernelPlan, local: &Local) -> i64 {
-        let Some(name) = local.buffer() else { return 1 };
-        let mut most = 1;
+        let mut most = plan.persistent.map_or(1, |stays| i64::from(stays.teams));
+        let Some(name) = local.buffer() else { return most };
         plan.body.iter().for_each(|tree| {
             tree.visit(&mut |tree| {
                 if let Tree::Loop { kind: LoopKind::Pipeline { buffers }, body, .. } = tree {

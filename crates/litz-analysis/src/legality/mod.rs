@@ -41,7 +41,7 @@ use litz_ir::loops::{Axis, Buf, Loops, Span, Stmt};
 use litz_ir::schedule::{
     Block, KernelPlan, Leaf, Local, LocalSpace, LoopKind, Means, Part, Schedule, ScheduleStep, Tree,
 };
-use litz_ir::target::{Gpu, Level, Target};
+use litz_ir::target::{Gpu, Level, Persistent, Target};
 use litz_ir::text::schedule::Positions;
 use litz_ir::verify::Report;
 use problem::Sites;
@@ -449,7 +449,11 @@ impl<'a> Verifier<'a> {
         self.report.check(plan.grain > 0, "zero-grain", message);
         let message = format_args!("`{}`: expected at least one of a GPU's blocks for all points", plan.name);
         let has_blocks = matches!(self.schedule.target, Target::Gpu(_));
-        let is_form = plan.persistent.is_none_or(|blocks| blocks > 0 && has_blocks);
+        let is_form = plan.persistent.is_none_or(|stays| stays.blocks > 0 && has_blocks);
+        self.report.check(is_form, "zero-grain", message);
+        let most = Persistent::MOST_TEAMS;
+        let message = format_args!("`{}`: expected 1 to {most} teams of a block", plan.name);
+        let is_form = plan.persistent.is_none_or(|stays| (1..=most).contains(&stays.teams));
         self.report.check(is_form, "zero-grain", message);
         if let Some(registers) = plan.registers {
             let most = Gpu::REGISTERS;

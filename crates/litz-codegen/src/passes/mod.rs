@@ -32,6 +32,7 @@ pub mod sync;
 pub mod tabulate;
 pub mod tensorize;
 pub mod transpose_loads;
+pub mod under_way;
 pub mod whole;
 
 use litz_ir::Diag;
@@ -75,6 +76,7 @@ pub const PASSES: &[Pass] = &[
     fragments::PASS,
     resume::PASS,
     overlap::PASS,
+    under_way::PASS,
     edges::PASS,
     whole::PASS,
     checked::PASS,

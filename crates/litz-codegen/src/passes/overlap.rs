@@ -245,7 +245,7 @@ impl<'a> Halves<'a> {
 }
 
 /// Statements that define values of their own, where they are copies of others.
-fn with_own_values(kernel: &mut Kernel, mut stmts: Vec<Stmt>) -> Vec<Stmt> {
+pub(super) fn with_own_values(kernel: &mut Kernel, mut stmts: Vec<Stmt>) -> Vec<Stmt> {
     let mut own: HashMap<Val, Val> = HashMap::new();
     visit(&stmts, &mut |stmt| {
         if let Stmt::Act(Act::Let { val, .. }) = stmt {
@@ -279,7 +279,7 @@ fn waits_for_products(stmt: &Stmt) -> bool {
 }
 
 /// Whether a statement is products of a warpgroup and nothing else.
-fn is_products(stmt: &Stmt) -> bool {
+pub(super) fn is_products(stmt: &Stmt) -> bool {
     match stmt {
         Stmt::Loop(Loop { kind: KernelLoopKind::Unroll, body, .. }) => body.iter().all(is_products),
         Stmt::Act(Act::FragmentProduct(product)) => product.by.is_of_warpgroup(),

@@ -541,7 +541,7 @@ impl Barriers {
             && !self.is_same_thread(one, other)
     }
 
-    /// Whether the element says that two accesses are of threads of one warp or warpgroup, in a loop of which the later one is.
+    /// Whether two accesses are of threads of one warp or warpgroup, in a loop of which the later one is, as the element says, or there is one alone.
     fn is_of_team(&self, one: &Access, other: &Access) -> bool {
         let ([(own, _), ..], [(others, _), ..]) = (&one.threads[..], &other.threads[..]) else {
             return false;
@@ -549,7 +549,11 @@ impl Barriers {
         // Each of several blocks has a warp of that number.
         let is_one = !self.are_several || !self.between.contains(&one.mem);
         let is_team = matches!(own.level, Level::Warpgroup | Level::Warp) && own.each == 1;
-        is_one && is_team && own == others && self.is_told_by_element(one, other)
+        let is_only_one = [one, other].iter().all(|access| {
+            let (_, var) = access.threads[0];
+            access.axes.iter().any(|axis| axis.var == var && axis.extent.is_one())
+        });
+        is_one && is_team && own == others && (is_only_one || self.is_told_by_element(one, other))
     }
 
     /// The accesses that later ones by other threads of their warp or warpgroup have to wait for, as seen from one of these, in a loop of the

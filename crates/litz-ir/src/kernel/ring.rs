@@ -22,9 +22,10 @@
 
 use std::fmt;
 
-use super::{Loop, Stmt, visit};
+use super::{Act, Kernel, Loop, Stmt, Sync, visit};
 use crate::entity;
 use crate::target::{Gpu, Level, Team};
+use litz_sym::Expr;
 
 entity!(
     /// A ring of a kernel.
@@ -146,6 +147,32 @@ fn join_all(stmts: &[Stmt], is_meant: &dyn Fn(&Stmt) -> bool, found: &mut Result
             Stmt::Act(_) => {}
         }
     }
+}
+
+/// How many buffers of a ring are used at a point, if that is the same at all points: what comes behind it in a kernel whose blocks stay begins with the
+/// next one. None where it is not known.
+pub fn used_at_point(kernel: &Kernel, ring: Ring) -> Option<Expr> {
+    let used = used(&kernel.body, ring)?;
+    used.syms().iter().all(|sym| kernel.sizes.contains(sym)).then_some(used)
+}
+
+fn used(stmts: &[Stmt], of: Ring) -> Option<Expr> {
+    let mut all = Expr::zero();
+    for stmt in stmts {
+        let here = match stmt {
+            Stmt::Loop(inner) => inner.extent * used(&inner.body, of)?,
+            Stmt::If { then, other, .. } => {
+                let [then, other] = [then, other].map(|body| used(body, of));
+                then.filter(|&then| Some(then) == other)?
+            }
+            Stmt::Act(Act::Sync(Sync::Acquire { ring, filling: Filling::Full, .. })) if *ring == of => {
+                Expr::one()
+            }
+            Stmt::Act(_) => Expr::zero(),
+        };
+        all = all + here;
+    }
+    Some(all)
 }
 
 impl RingData {

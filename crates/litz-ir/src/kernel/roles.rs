@@ -13,8 +13,20 @@
 //!   release empty ring 0                           release empty ring 0
 //! }
 //! ```
+//!
+//! Of a kernel whose blocks stay there may be two teams that compute, each with the text of all warps that do, for every other point. A ring's buffers come
+//! to them in the order of points: a team begins to use buffers when the other one has had those of the point before, and counts these as well. While
+//! it stores what it has summed, the other one sums.
+//!
+//! ```text
+//! warps 0 to 3            warps 4 to 7            warp 8
+//! sum point 0                                     copy for points 0, 1, 2, ..
+//! store point 0           sum point 1
+//! sum point 2             store point 1
+//! store point 2           sum point 3
+//! ```
 
-use super::{Act, Kernel, Loop, Stmt, Sync, Warps, visit};
+use super::{Act, Kernel, Loop, Mem, MemData, MemorySpace, Stmt, Sync, Warps, visit};
 use crate::target::{Gpu, Level};
 
 /// Warps of a warpgroup.
@@ -23,8 +35,10 @@ const WARPS: u32 = Gpu::WARPGROUP / Gpu::LANES;
 /// A kernel's text, parted.
 #[derive(Clone, Debug)]
 pub struct Roles {
-    /// Threads that compute, whole warpgroups. Those of one more warpgroup behind them copy, or do nothing.
+    /// Threads of a team that computes, whole warpgroups. Those of one more warpgroup behind all teams copy, or do nothing.
     pub threads: u32,
+    /// Teams, each of which takes every so many-th point.
+    pub teams: u32,
     /// Registers of each of these.
     pub registers: u32,
     /// What warps that compute run.
@@ -50,6 +64,7 @@ impl Roles {
             [computing, copying].map(|warps| Role { kernel, warps, copies: warps == copying });
         let roles = Roles {
             threads: first * Gpu::LANES,
+            teams: kernel.persistent.map_or(1, |stays| stays.teams),
             registers,
             computing: computing.part(&kernel.body)?,
             copying: copying.part(&kernel.body)?,
@@ -65,6 +80,18 @@ impl Roles {
             loads_them |= stmt.loaded().any(|(mem, _)| left_out.contains(&mem))
         });
         (!loads_them).then_some(roles)
+    }
+
+    /// Threads of a block that compute.
+    pub fn computing_threads(&self) -> u32 {
+        self.threads * self.teams
+    }
+
+    /// Whether each team has such memory for itself: what warps that copy touch is there for all.
+    pub fn has_each(&self, data: &MemData, mem: Mem) -> bool {
+        let mut is_fed = false;
+        visit(&self.copying, &mut |stmt| is_fed |= stmt.accesses().any(|(other, _)| other == mem));
+        self.teams > 1 && data.space == MemorySpace::Shared && !is_fed
     }
 }
 
@@ -105,10 +132,18 @@ impl Role<'_> {
                     }
                 }
                 Stmt::Act(Act::Sync(Sync::Elect | Sync::Await | Sync::Pass | Sync::Cluster)) => return None,
+                // Teams come there at different points.
+                Stmt::Act(Act::Sync(Sync::Barrier(Level::Block | Level::Grid))) if self.has_teams() => {
+                    return None;
+                }
                 Stmt::Act(act) => own.extend(self.runs(act).then(|| stmt.clone())),
             }
         }
         Some(own)
+    }
+
+    fn has_teams(&self) -> bool {
+        self.kernel.persistent.is_some_and(|stays| stays.teams > 1)
     }
 
     /// Whether they run an act that all threads come to. Of those that change memory one thread does, which computes.

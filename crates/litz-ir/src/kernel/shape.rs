@@ -35,8 +35,12 @@ pub struct Shape {
     pub boxes: Vec<BoxMap>,
     /// Where each memory begins in what it is a part of: of those of the kernel that are shared or global.
     places: Vec<(Mem, Expr)>,
+    /// Bytes from what one team of a block has of a memory to what the next one has.
+    of_teams: Vec<(Mem, i64)>,
     /// Where the barriers of each ring begin in what threads share.
     rings: Vec<u32>,
+    /// Where those begin at which teams wait for each other, one for each team.
+    turns: u32,
 }
 
 impl Shape {
@@ -58,8 +62,12 @@ impl Shape {
         kernel.grid.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
         let mut teams = Teams { facts: facts.clone(), threads: 1, blocks: Expr::one() };
         teams.visit(&kernel.body);
-        let mut places = Vec::new();
+        let (mut places, mut of_teams) = (Vec::new(), Vec::new());
         let (mut shared, mut global) = (0, Expr::zero());
+        let roles = Roles::of(kernel);
+        if roles.is_none() && kernel.persistent.is_some_and(|stays| stays.teams > 1) {
+            return Err(Diag::new("no-teams", "teams of a block for which no warps behind them copy alone"));
+        }
         let boxes = copied_as_boxes(kernel);
         for (mem, data) in kernel.mems.iter() {
             let bytes = data.span() * data.dtype.size() as i64;
@@ -70,7 +78,13 @@ impl Shape {
                         if boxes.contains(&mem) { Shape::BOX_ALIGNMENT } else { Shape::ALIGNMENT };
                     shared = next_multiple(shared, alignment);
                     places.push((mem, Expr::int(shared)));
-                    shared += most.clamp(0, 1 << 32);
+                    let mut bytes = most.clamp(0, 1 << 32);
+                    if let Some(roles) = roles.as_ref().filter(|roles| roles.has_each(data, mem)) {
+                        let step = next_multiple(bytes, alignment);
+                        of_teams.push((mem, step));
+                        bytes = step * i64::from(roles.teams);
+                    }
+                    shared += bytes;
                 }
                 MemorySpace::Global => {
                     places.push((mem, global));
@@ -93,6 +107,10 @@ impl Shape {
             rings.push(shared);
             shared += i64::from(2 * ring.buffers * Shape::BARRIER_BYTES);
         }
+        let turns = shared as u32;
+        if let Some(Roles { teams: teams @ 2.., .. }) = roles {
+            shared += i64::from(teams * Shape::BARRIER_BYTES);
+        }
         let mut counts_blocks = false;
         visit(&kernel.body, &mut |stmt| {
             counts_blocks |= matches!(stmt, Stmt::Act(Act::Sync(Sync::Elect | Sync::Await | Sync::Pass)));
@@ -102,9 +120,10 @@ impl Shape {
             Diag::new("unbounded-memory", "threads share memory of which the size has no bound")
         })?;
         let rings = rings.into_iter().map(|place| place as u32).collect();
-        let (threads, registers) = match Roles::of(kernel) {
-            Some(Roles { threads, registers, .. }) => {
-                (threads + Gpu::WARPGROUP, Some(Gpu::registers_at_launch(threads, registers)))
+        let (threads, registers) = match &roles {
+            Some(roles) => {
+                let threads = roles.computing_threads();
+                (threads + Gpu::WARPGROUP, Some(Gpu::registers_at_launch(threads, roles.registers)))
             }
             None => (teams.threads.next_multiple_of(Gpu::LANES), kernel.registers),
         };
@@ -121,8 +140,20 @@ impl Shape {
             loads_early: kernel.waits_late(),
             boxes: BoxMap::of(kernel),
             places,
+            of_teams,
             rings,
+            turns,
         })
+    }
+
+    /// Where the barriers begin at which teams of a block wait for each other, in bytes of what threads share.
+    pub fn turns(&self) -> u32 {
+        self.turns
+    }
+
+    /// What each team of a block has for itself: memories, with the bytes from what one team has to what the next one has.
+    pub fn of_teams(&self) -> &[(Mem, i64)] {
+        &self.of_teams
     }
 
     /// Where the barriers of a ring begin, in bytes of what threads share: those that count what is full, one for each buffer, then those that

@@ -9,7 +9,7 @@ use crate::dtype::Dtype;
 use crate::graph::{Device, TensorType, contiguous_strides};
 use crate::loops::Axis;
 use crate::scalar::Scalar;
-use crate::target::{Level, Target, Team};
+use crate::target::{Level, Persistent, Target, Team};
 use crate::text::lexer::{Token, TokenKind, error, position, tokens};
 
 /// Deepest nesting of lists, loops and subgraphs that is read; parsers and later walks recurse.
@@ -452,14 +452,20 @@ impl<'a> Cursor<'a> {
         Ok(Axis { var, extent: self.expr()? })
     }
 
-    /// `i in s0, j in 96 grain 4` or `i in s0 persistent 132 registers 168`: axes, grain, and blocks with registers. The axes may be
+    /// `i in s0, j in 96 grain 4` or `i in s0 persistent 132 teams 2 registers 168`: axes, grain, blocks and registers. The axes may be
     /// missing, and the grain, which is 1 then.
-    pub fn grid(&mut self) -> Result<(Vec<Axis>, u64, [Option<u32>; 2])> {
+    pub fn grid(&mut self) -> Result<(Vec<Axis>, u64, Option<Persistent>, Option<u32>)> {
         let axes = if self.second_is("in") { self.commas(Cursor::axis)? } else { Vec::new() };
         let grain = if self.eat("grain") { self.integer()? } else { 1 };
-        let persistent = if self.eat("persistent") { Some(self.integer()?) } else { None };
+        let persistent = match self.eat("persistent") {
+            true => {
+                let blocks = self.integer()?;
+                Some(Persistent { blocks, teams: if self.eat("teams") { self.integer()? } else { 1 } })
+            }
+            false => None,
+        };
         let registers = if self.eat("registers") { Some(self.integer()?) } else { None };
-        Ok((axes, grain, [persistent, registers]))
+        Ok((axes, grain, persistent, registers))
     }
 
     /// `from 8`, the first of a level that runs a loop, and `by 4`, how many run each iteration; both may be missing.

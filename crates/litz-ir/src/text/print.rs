@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Formatter};
 use litz_sym::{Expr, Facts, Rel, Sym};
 
 use crate::graph::{Device, Type, contiguous_strides};
-use crate::target::Team;
+use crate::target::{Persistent, Team};
 use crate::{graph::TensorType, loops::Axis};
 
 /// Words that start something wherever a name could stand; names spelled like one are printed in quotes.
@@ -168,11 +168,11 @@ impl Display for Behind {
     }
 }
 
-/// A grid, behind its keyword: `i in s0 persistent 132 registers 168`.
+/// A grid, behind its keyword: `i in s0 persistent 132 teams 2 registers 168`.
 pub(crate) struct GridLine<'a> {
     pub axes: &'a [Axis],
     pub grain: u64,
-    pub persistent: Option<u32>,
+    pub persistent: Option<Persistent>,
     pub registers: Option<u32>,
 }
 
@@ -189,7 +189,12 @@ impl Display for GridLine<'_> {
         if self.grain != 1 {
             write!(f, " grain {}", self.grain)?;
         }
-        self.persistent.map_or(Ok(()), |blocks| write!(f, " persistent {blocks}"))?;
+        if let Some(Persistent { blocks, teams }) = self.persistent {
+            write!(f, " persistent {blocks}")?;
+            if teams != 1 {
+                write!(f, " teams {teams}")?;
+            }
+        }
         self.registers.map_or(Ok(()), |registers| write!(f, " registers {registers}"))
     }
 }

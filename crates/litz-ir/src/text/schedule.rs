@@ -309,7 +309,7 @@ fn kernel(cx: &mut Cursor, at: &mut Positions) -> Result<KernelPlan> {
     cx.expect("{")?;
     let position = cx.position();
     if cx.eat("parallel") {
-        (plan.grid, plan.grain, [plan.persistent, plan.registers]) = cx.grid()?;
+        (plan.grid, plan.grain, plan.persistent, plan.registers) = cx.grid()?;
         at.loops.extend(plan.grid.iter().map(|_| position));
         plan.body = trees(cx, at)?;
         cx.expect("}")?;

@@ -75,13 +75,13 @@ impl Item {
                     == (&b.name, &b.from, &b.sizes, &b.mems, b.params)
                     && (
                         &a.grid,
-                        (a.grain, [a.persistent, a.registers], a.approximate, &a.rings),
+                        (a.grain, (a.persistent, a.registers), a.approximate, &a.rings),
                         &a.vals,
                         &a.body,
                         &a.checks,
                     ) == (
                         &b.grid,
-                        (b.grain, [b.persistent, b.registers], b.approximate, &b.rings),
+                        (b.grain, (b.persistent, b.registers), b.approximate, &b.rings),
                         &b.vals,
                         &b.body,
                         &b.checks,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUfunction, CUfunction_attribute as Attribute, CUmodule};
 use litz_ir::kernel::{Kernel, MemorySpace, Shape};
+use litz_ir::target::Persistent;
 use litz_sym::Expr;
 
 use super::boxes::Boxes;
@@ -32,7 +33,7 @@ pub(super) struct KernelShape {
     pub(super) threads: u32,
     pub(super) shared_bytes: u32,
     /// So many blocks run all points, at most.
-    pub(super) persistent: Option<u32>,
+    pub(super) persistent: Option<Persistent>,
     /// Blocks of a grid point.
     pub(super) blocks: Formula,
     /// Bytes of global memory that a grid point has of its own.
@@ -173,8 +174,8 @@ impl Kernels {
             let image = images::image_for(object, gpu.facts.capability);
             kernels.modules.push(load(image.map_err(|error| CudaError::new(gpu.to_string(), error))?)?);
         }
-        for shape in shapes {
-            let function = kernels.function(&shape)?;
+        for (number, shape) in shapes.into_iter().enumerate() {
+            let function = kernels.function(number, &shape)?;
             kernels.all.push((shape, function));
         }
         Ok(kernels)
@@ -184,7 +185,8 @@ impl Kernels {
         self.by_name.get(name).map(|&at| KernelId(at))
     }
 
-    fn function(&self, shape: &KernelShape) -> Result<Function, CudaError> {
+    /// The code of a kernel: in the module of its number, where each kernel has one of its own, so that hardly ever a module is asked for what it has not.
+    fn function(&self, number: usize, shape: &KernelShape) -> Result<Function, CudaError> {
         let missing = || CudaError::new(format!("kernel @{}", shape.name), "no module has it");
         let name = CString::new(shape.name.as_str()).map_err(|_| missing())?;
         let find = |&module: &CUmodule| {
@@ -193,7 +195,8 @@ impl Kernels {
             let result = unsafe { sys::cuModuleGetFunction(&raw mut function, module, name.as_ptr()) };
             (result == sys::CUresult::CUDA_SUCCESS).then_some(function)
         };
-        let function = self.modules.iter().find_map(find).ok_or_else(missing)?;
+        let (before, from) = self.modules.split_at(number.min(self.modules.len()));
+        let function = from.iter().chain(before).find_map(find).ok_or_else(missing)?;
         let bytes = shape.shared_bytes.cast_signed();
         // SAFETY: the function is loaded.
         let result = unsafe {

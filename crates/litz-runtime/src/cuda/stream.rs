@@ -155,7 +155,8 @@ impl CudaStream {
         if of_point == 0 {
             return Ok(None);
         }
-        let points = shape.persistent.map_or(launch.points, |most| launch.points.min(i64::from(most).max(1)));
+        let most = shape.persistent.map(|stays| i64::from(stays.blocks).max(1));
+        let points = most.map_or(launch.points, |most| launch.points.min(most));
         let blocks = points.checked_mul(of_point).and_then(|blocks| u32::try_from(blocks).ok());
         let blocks = blocks.filter(|&blocks| blocks <= i32::MAX as u32);
         let blocks = blocks.ok_or_else(|| wrong("it has more blocks than a launch may have"))?;

@@ -116,7 +116,7 @@ impl Reader {
             return Ok(true);
         }
         if cx.eat("grid") {
-            (kernel.grid, kernel.grain, [kernel.persistent, kernel.registers]) = cx.grid()?;
+            (kernel.grid, kernel.grain, kernel.persistent, kernel.registers) = cx.grid()?;
             return Ok(true);
         }
         if cx.eat("approximate") {

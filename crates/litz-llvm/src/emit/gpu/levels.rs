@@ -25,6 +25,10 @@ pub(in super::super) struct Thread {
     number: Value,
     /// Threads of that team.
     count: u32,
+    /// Its number in its block: of the team that it is of, behind which those stand that copy.
+    of_block: Value,
+    /// The team of a block of several.
+    pub(super) team: Option<super::teams::Team>,
     /// The number of its block among those of a point, where several run one.
     pub(super) block: Option<Value>,
     /// Whether all blocks of the point run the code.
@@ -84,8 +88,10 @@ impl Emitter<'_> {
         let stored = body::written(&self.kernel.body).into_iter();
         let seen = stored.filter(|&mem| self.kernel.mems[mem].space.is_shared()).collect();
         self.thread = Some(Thread {
+            of_block: number.clone(),
             number,
             count: shape.threads,
+            team: None,
             block: None,
             is_of_point: true,
             warpgroup: None,
@@ -106,6 +112,21 @@ impl Emitter<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Numbers the threads of a block anew, where they have parts.
+    pub(super) fn count_threads(&mut self, number: Value, count: u32) {
+        if let Some(thread) = &mut self.thread {
+            (thread.number, thread.of_block, thread.count) = (number.clone(), number, count);
+        }
+    }
+
+    /// The number of the thread in its block, an i32.
+    pub(super) fn of_block(&mut self) -> Value {
+        match &self.thread {
+            Some(thread) => thread.of_block.clone(),
+            None => self.special("tid.x"),
+        }
     }
 
     /// Notes that lanes of a warp may be elsewhere from here on, if some expressions differ between them. Whether that was so.

@@ -26,6 +26,7 @@ mod memory;
 mod rings;
 mod search;
 mod sync;
+mod teams;
 mod warpgroups;
 mod whole;
 
@@ -167,24 +168,10 @@ impl Emitter<'_> {
             thread.block = block;
         }
         self.place_on_gpu(shape)?;
-        self.begin_rings(shape)?;
-        match Roles::of(kernel) {
-            Some(roles) => {
-                let threads = self.b.int(Prim::I32, roles.threads.into());
-                let number = self.special("tid.x");
-                let computes = self.b.compare("icmp ult", &number, &threads);
-                self.choose(
-                    &computes,
-                    &mut |cx| {
-                        cx.has_registers("inc", roles.registers);
-                        cx.points(&roles.computing, &first, shape)
-                    },
-                    &mut |cx| {
-                        cx.has_registers("dec", Gpu::COPYING_REGISTERS);
-                        cx.points(&roles.copying, &first, shape)
-                    },
-                )?;
-            }
+        let roles = Roles::of(kernel);
+        self.begin_rings(shape, roles.as_ref())?;
+        match roles {
+            Some(roles) => self.roles(&roles, &first, shape)?,
             None => self.points(&kernel.body, &first, shape)?,
         }
         self.b.end("ret void");
@@ -197,7 +184,8 @@ impl Emitter<'_> {
     }
 
     /// Does the points of a block, from the first one on. In every other round the blocks take them in the opposite order, so that one which had a long point,
-    /// where long ones come first, has a short one next: of 8, 7, 6, .. iterations four blocks have 8 and 1, 7 and 2, 6 and 3, 5 and 4.
+    /// where long ones come first, has a short one next: of 8, 7, 6, .. iterations four blocks have 8 and 1, 7 and 2, 6 and 3, 5 and 4. Of two teams one
+    /// has those of even rounds, the other one those of odd rounds.
     fn points(&mut self, body: &[Stmt], first: &Value, shape: &Shape) -> Result<(), EmitError> {
         let kernel = self.kernel;
         let Some(_) = kernel.persistent else { return self.point(body, first, shape) };
@@ -224,7 +212,21 @@ impl Emitter<'_> {
         let both = self.b.binary("add", &width, &width);
         let after = self.b.binary("add", &first, &first);
         let after = self.b.binary("add", &after, &one);
-        let step_of_first = self.b.binary("sub", &both, &after);
+        let mut step_of_first = self.b.binary("sub", &both, &after);
+        let team = self.here()?.team.clone();
+        if let Some(team) = &team {
+            let is_first = self.b.compare("icmp eq", &team.number, &self.b.int(Prim::I32, 0));
+            let second = self.b.binary("add", &first, &step_of_first);
+            first = self.b.select(&is_first, &first, &second);
+            step_of_first = both.clone();
+            // There may be no second round.
+            let (none, some) = (self.b.new_block(), self.b.new_block());
+            let is_there = self.b.compare("icmp slt", &first, &points);
+            self.b.branch(&is_there, some, none);
+            self.b.continue_in(none);
+            self.b.end("ret void");
+            self.b.continue_in(some);
+        }
         let (preheader, header, exit) = (self.b.block(), self.b.new_block(), self.b.new_block());
         self.b.jump(header);
         let mut written = self.changed(body);
@@ -242,7 +244,7 @@ impl Emitter<'_> {
         }
         self.point(body, &point, shape)?;
         let next = self.b.binary("add", &number, &step);
-        let next_step = self.b.binary("sub", &both, &step);
+        let next_step = if team.is_some() { both.clone() } else { self.b.binary("sub", &both, &step) };
         let more = self.b.compare("icmp slt", &next, &points);
         let latch = self.b.block();
         self.b.write_phi(header, &number, &[(&first, preheader), (&next, latch)]);
@@ -284,7 +286,7 @@ impl Emitter<'_> {
             self.facts.declare_index(axis.var, axis.extent);
             self.syms.insert(axis.var, Bound::Scalar(coordinate));
         }
-        self.body(body)
+        if self.here()?.team.is_some() { self.point_of_team(body) } else { self.body(body) }
     }
 
     /// Finds the first element of memory that the threads of a point share.

@@ -13,7 +13,7 @@
 //! released, is one for the phase before the first.)
 
 use litz_ir::ids::Id;
-use litz_ir::kernel::{Act, BoxCopy, BoxMap, Filling, Kernel, Mem, Ring, Shape, Stmt, Warps, visit};
+use litz_ir::kernel::{Act, BoxCopy, BoxMap, Filling, Kernel, Mem, Ring, Roles, Shape, Stmt, Warps, visit};
 use litz_ir::target::Gpu;
 use litz_sym::{Range, Sym};
 
@@ -25,11 +25,13 @@ use super::super::{Bound, EmitError, Emitter, Form, MemState};
 #[derive(Clone, Debug)]
 pub(in super::super) struct Place {
     /// Stands for the counts of a thread among the memories that loops change.
-    counts: Mem,
+    pub(super) counts: Mem,
     /// Address of its first barrier in shared memory, an i32.
     first: Value,
     /// Whether threads begin copies in the background to its buffers.
     has_copies: bool,
+    /// Whether threads store to its buffers, and load from them, one element after another.
+    has_stores: bool,
 }
 
 /// What a thread counts of each side of a ring.
@@ -42,6 +44,9 @@ enum Count {
     /// The buffer that it releases next.
     Held,
 }
+
+/// Where a thread counts the turns of its team, behind what it counts of both sides of a ring.
+pub(super) const TURN: i64 = 6;
 
 /// What stands for the counts of the rings of which statements acquire or release buffers.
 pub(in super::super) fn counted(stmts: &[Stmt], rings: &[Place]) -> Vec<Mem> {
@@ -64,22 +69,31 @@ fn has_copies(kernel: &Kernel) -> bool {
     found
 }
 
+/// Whether warps that fill a ring store elements by themselves.
+fn has_stores(kernel: &Kernel, fills: Warps) -> bool {
+    let mut found = false;
+    visit(&kernel.body, &mut |stmt| {
+        if let Stmt::Loop(inner) = stmt
+            && Warps::of(inner).is_some_and(|own| fills.contains(own))
+        {
+            visit(&inner.body, &mut |stmt| found |= matches!(stmt, Stmt::Act(Act::Store { .. })));
+        }
+    });
+    found
+}
+
 impl Emitter<'_> {
     /// Makes the barriers of rings ready: one thread does, and the others wait.
-    pub(super) fn begin_rings(&mut self, shape: &Shape) -> Result<(), EmitError> {
+    pub(super) fn begin_rings(&mut self, shape: &Shape, roles: Option<&Roles>) -> Result<(), EmitError> {
         let kernel = self.kernel;
         if kernel.rings.is_empty() {
             return Ok(());
         }
         let has_copies = has_copies(kernel);
         let mut places = Vec::new();
-        for ring in kernel.rings.iter().map(|(ring, _)| ring) {
-            let text = format!(
-                "ptrtoint ptr addrspace(3) getelementptr (i8, ptr addrspace(3) @shared_of_{}, i64 {}) to i32",
-                kernel.name,
-                shape.ring(ring)
-            );
-            let first = self.b.pure(Ty::scalar(Prim::I32), &[], text);
+        for (ring, data) in kernel.rings.iter() {
+            let has_stores = has_stores(kernel, data.fills);
+            let first = self.address_of_barriers(shape.ring(ring));
             // Memory of no kernel: loops carry its slots as they do those of registers.
             let base = self.b.poison(Ty::PTR);
             let form = Form::Slots { width: 1 };
@@ -92,7 +106,7 @@ impl Emitter<'_> {
                 stays: false,
             };
             let counts = self.mems.push(state);
-            places.push(Place { counts, first, has_copies });
+            places.push(Place { counts, first, has_copies, has_stores });
         }
         if let Some(thread) = &mut self.thread {
             thread.rings = places.clone().into();
@@ -112,10 +126,69 @@ impl Emitter<'_> {
                     }
                 }
             }
+            let teams = roles.filter(|roles| roles.teams > 1);
+            for team in 0..teams.map_or(0, |roles| roles.teams) {
+                let at = cx.address_of_barriers(shape.turns() + team * Shape::BARRIER_BYTES);
+                let arrivals = teams.map_or(0, |roles| roles.threads / Gpu::LANES);
+                cx.ptx(&format!("mbarrier.init.shared::cta.b64 [$0], {arrivals};"), &[&at]);
+            }
             cx.ptx("fence.mbarrier_init.release.cluster;", &[]);
             Ok(())
         })?;
         self.block_barrier();
+        Ok(())
+    }
+
+    /// The address of barriers that begin so many bytes behind the first one that threads share, an i32.
+    pub(super) fn address_of_barriers(&mut self, place: u32) -> Value {
+        let text = format!(
+            "ptrtoint ptr addrspace(3) getelementptr (i8, ptr addrspace(3) @shared_of_{}, i64 {place}) to i32",
+            self.kernel.name,
+        );
+        self.b.pure(Ty::scalar(Prim::I32), &[], text)
+    }
+
+    /// Waits until the phase of a parity is over.
+    pub(super) fn wait_for_parity(&mut self, barrier: &Value, parity: &Value) {
+        self.ptx(
+            "{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1; @!done bra again; }",
+            &[barrier, parity],
+        );
+    }
+
+    /// One lane of a warp arrives at a barrier, when all lanes are there.
+    pub(super) fn arrive_by_warp(&mut self, barrier: &Value) -> Result<(), EmitError> {
+        self.b.effect(&[], "call void @llvm.nvvm.bar.warp.sync(i32 -1)");
+        let (lane, zero) = (self.lane(), self.b.int(Prim::I32, 0));
+        let is_first = self.b.compare("icmp eq", &lane, &zero);
+        self.when(Some(is_first), &mut |cx| {
+            cx.ptx("mbarrier.arrive.shared::cta.b64 _, [$0];", &[barrier]);
+            Ok(())
+        })
+    }
+
+    /// Counts buffers as full, used and empty again: so many times all of them, and some, fewer than there are.
+    pub(super) fn skip_buffers(
+        &mut self,
+        ring: Ring,
+        (rounds, more): (&Value, &Value),
+    ) -> Result<(), EmitError> {
+        let (place, buffers) = (self.ring(ring)?, self.kernel.rings[ring].buffers);
+        let [one, buffers] = [1, buffers.into()].map(|value| self.b.int(Prim::I32, value));
+        let (next_slot, next) = self.count_of(&place, Filling::Full, Count::Next);
+        let (parity_slot, parity) = self.count_of(&place, Filling::Full, Count::Parity);
+        let (held_slot, _) = self.count_of(&place, Filling::Full, Count::Held);
+        let behind = self.b.binary("add", &next, more);
+        let wraps = self.b.compare("icmp uge", &behind, &buffers);
+        let wrapped = self.b.binary("sub", &behind, &buffers);
+        let behind = self.b.select(&wraps, &wrapped, &behind);
+        let once_more = self.b.binary("add", rounds, &one);
+        let rounds = self.b.select(&wraps, &once_more, rounds);
+        let odd = self.b.binary("and", &rounds, &one);
+        let turned = self.b.binary("xor", &parity, &odd);
+        self.b.set_slot(next_slot, behind.clone());
+        self.b.set_slot(held_slot, behind);
+        self.b.set_slot(parity_slot, turned);
         Ok(())
     }
 
@@ -166,7 +239,7 @@ impl Emitter<'_> {
 
     /// Whether the thread is one of these warps.
     pub(super) fn is_of_warps(&mut self, warps: Warps) -> Value {
-        let number = self.special("tid.x");
+        let number = self.of_block();
         let [first, count] =
             [warps.first, warps.count].map(|warps| self.b.int(Prim::I32, (warps * Gpu::LANES).into()));
         let from = self.b.binary("sub", &number, &first);
@@ -184,10 +257,7 @@ impl Emitter<'_> {
         let awaited = if filling == Filling::Full { &parity } else { &other };
         let own = self.is_of_warps(data.waiting(filling));
         self.when(Some(own), &mut |cx| {
-            cx.ptx(
-                "{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1; @!done bra again; }",
-                &[&barrier, awaited],
-            );
+            cx.wait_for_parity(&barrier, awaited);
             Ok(())
         })?;
         let (behind, is_round) = self.behind(&next, data.buffers);
@@ -218,18 +288,16 @@ impl Emitter<'_> {
         let barrier = self.barrier(ring, &place, filling, &held);
         let own = self.is_of_warps(data.making(filling));
         self.when(Some(own), &mut |cx| {
-            if place.arrives_by_lane(filling) {
+            if place.has_copies && filling == Filling::Full {
                 // It arrives when the copies are there that this thread has begun.
                 cx.ptx("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [$0];", &[&barrier]);
                 return Ok(());
             }
-            cx.b.effect(&[], "call void @llvm.nvvm.bar.warp.sync(i32 -1)");
-            let (lane, zero) = (cx.lane(), cx.b.int(Prim::I32, 0));
-            let is_first = cx.b.compare("icmp eq", &lane, &zero);
-            cx.when(Some(is_first), &mut |cx| {
+            if place.arrives_by_lane(filling) {
                 cx.ptx("mbarrier.arrive.shared::cta.b64 _, [$0];", &[&barrier]);
-                Ok(())
-            })
+                return Ok(());
+            }
+            cx.arrive_by_warp(&barrier)
         })?;
         let (behind, _) = self.behind(&held, data.buffers);
         self.b.set_slot(slot, behind);
@@ -300,8 +368,9 @@ impl Emitter<'_> {
 }
 
 impl Place {
-    /// Whether every lane arrives at what counts a filling, and not one of each warp.
+    /// Whether every lane arrives at what counts a filling, and not one of each warp: for what it has itself stored or loaded. (One that arrives for all
+    /// lanes of its warp, which have waited for each other, is as good, but `racecheck` of compute-sanitizer 2025.3 takes its arrival for its own.)
     fn arrives_by_lane(&self, filling: Filling) -> bool {
-        filling == Filling::Full && self.has_copies
+        filling == Filling::Full && self.has_copies || self.has_stores
     }
 }

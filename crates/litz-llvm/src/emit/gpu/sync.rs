@@ -65,17 +65,20 @@ impl Emitter<'_> {
                 };
                 let first = self.b.int(Prim::I32, WARPGROUPS);
                 let number = self.b.binary("add", &group, &first);
+                let number = self.of_team(number, Gpu::WARPGROUP);
                 self.named_barrier(&number, Gpu::WARPGROUP);
             }
             Sync::Barrier(level @ (Level::Grid | Level::Thread | Level::Lane)) => {
                 return Err(EmitError::malformed(format!("a barrier of a {}", level.name())));
             }
             Sync::Warps(Warps { first, count }) => {
+                let teams = self.here()?.team.as_ref().map_or(0, |team| team.threads / Gpu::LANES);
                 let number = WARPS + i64::from(first);
-                if number >= BARRIERS {
+                if number + i64::from(teams) >= BARRIERS {
                     return Err(EmitError::unsupported(format!("a barrier of warps from {first} on")));
                 }
                 let number = self.b.int(Prim::I32, number);
+                let number = self.of_team(number, Gpu::LANES);
                 // The others go on.
                 let own = self.is_of_warps(Warps { first, count });
                 self.when(Some(own), &mut |cx| {
@@ -109,6 +112,14 @@ impl Emitter<'_> {
 
     pub(super) fn block_barrier(&mut self) {
         self.b.effect(&[], "call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)");
+    }
+
+    /// The number of a barrier that each team has for itself, one for so many threads.
+    fn of_team(&mut self, number: Value, threads: u32) -> Value {
+        let Some(team) = self.thread.as_ref().and_then(|thread| thread.team.clone()) else { return number };
+        let each = self.b.int(Prim::I32, i64::from(team.threads / threads));
+        let before = self.b.binary("mul", &team.number, &each);
+        self.b.binary("add", &number, &before)
     }
 
     fn named_barrier(&mut self, number: &Value, threads: u32) {

@@ -42,7 +42,7 @@ use crate::region::end;
 use litz_analysis::access::substitute;
 use litz_ir::loops::{Axis, Buf};
 use litz_ir::schedule::{Holds, KernelPlan, Layout, Leaf, Local, LocalSpace, LoopKind, Part, Tree};
-use litz_ir::target::{Gpu, Instruction, Level, Team};
+use litz_ir::target::{Gpu, Instruction, Level, Persistent, Team};
 use litz_sym::{Expr, Sym};
 use std::collections::BTreeSet;
 
@@ -106,10 +106,10 @@ fn buffers_of(problem: &Problem<'_>) -> u32 {
 
 /// Blocks that take all points of the grid one after another, where a unit has room for one block of warpgroups and there are more points than units:
 /// what the next point reads is copied while the one before it is finished.
-fn persistent_of(problem: &Problem<'_>, grid: &[Axis]) -> Option<u32> {
+fn persistent_of(problem: &Problem<'_>, grid: &[Axis]) -> Option<Persistent> {
     let units = problem.gpu.units;
     let is_more = points(&problem.cx.loops.facts, grid) > i64::from(units);
-    (matches!(problem.unit, Unit::Warpgroups(_)) && is_more).then_some(units)
+    (matches!(problem.unit, Unit::Warpgroups(_)) && is_more).then(|| Persistent::of(units))
 }
 
 /// Registers of a thread, where warpgroups take rows: what those that copy for them leave.

@@ -29,7 +29,7 @@ use crate::nest;
 use litz_analysis::access::accesses;
 use litz_ir::loops::{Axis, Nest};
 use litz_ir::schedule::{Holds, KernelPlan, Layout, Local, LocalSpace, LoopKind, Part, Tree};
-use litz_ir::target::{Gpu, Level};
+use litz_ir::target::{Gpu, Level, Persistent};
 use litz_sym::{Expr, Sym};
 
 /// Columns of a thread that lie side by side.
@@ -76,8 +76,10 @@ pub fn plan(problem: &Problem<'_>) -> Planned {
     body.extend(points.finished(last));
     let sums = tile.each.iter().product::<i64>() * problem.products.len() as i64;
     let is_full = problem.unit == Unit::Threads && sums == SUMS && problem.operand_bytes() <= 4;
-    let registers =
-        is_full.then_some(REGISTERS).or(problem.registers(tile.threads(problem.unit), persistent.is_some()));
+    let registers = is_full.then_some(REGISTERS).or(problem.registers(
+        tile.threads(problem.unit) * persistent.map_or(1, |stays| i64::from(stays.teams)),
+        persistent.is_some(),
+    ));
     let kernel = KernelPlan { persistent, registers, ..KernelPlan::new(grid, 1, body) };
     Planned { is_whole: true, ..Planned::from(kernel) }
 }
@@ -88,7 +90,7 @@ struct Blocks {
     /// Where the tile of a block begins along the rows and along the columns.
     starts: [Expr; 2],
     /// Blocks that run all points of the grid.
-    persistent: Option<u32>,
+    persistent: Option<Persistent>,
 }
 
 /// One block for each tile. Of warpgroups a unit runs one, which takes tile after tile and goes on copying meanwhile: in groups of a few
@@ -103,7 +105,7 @@ fn blocks(problem: &Problem<'_>, tile: Tile) -> Blocks {
     let units = problem.gpu.units;
     let is_persistent =
         matches!(problem.unit, Unit::Warpgroup(_)) && tile.count(problem, problem.unit) > i64::from(units);
-    let persistent = is_persistent.then_some(units);
+    let persistent = is_persistent.then_some(Persistent { blocks: units, teams: tile.under_way });
     let group = [8, 4, 2].into_iter().find(|&group| problem.cx.loops.facts.divides(group, counts[0]));
     if let Some(group) = group.filter(|_| is_persistent && !is_one(0) && !is_one(1)) {
         let [groups, inside, columns] = [name(0, "group"), name(0, "block"), name(1, "block")];
@@ -202,8 +204,9 @@ impl Points<'_> {
                 let depth = start + turn * at_once + Expr::sym(k);
                 let mut body = self.at(body, [Expr::sym(i), Expr::sym(j)], Some(depth));
                 // One instruction takes all columns of its warpgroup.
-                body.iter_mut().for_each(|tree| tree.replace(self.each()[1], Expr::zero()));
-                unrolled(inner, turns, body)
+                let [u, v] = self.each();
+                body.iter_mut().for_each(|tree| tree.replace(v, Expr::zero()));
+                unrolled(inner, turns, unrolled(u, self.tile.each[0], body))
             }
             Unit::Threads => {
                 let at = [Expr::zero(), Expr::zero()];
@@ -248,6 +251,7 @@ impl Points<'_> {
         match problem.unit {
             Unit::Warpgroup(_) => {
                 let results: i64 = Passing::of(problem, self.tile).iter().map(Passing::bytes).sum();
+                let results = results * i64::from(self.tile.under_way);
                 ((problem.shared_bytes() - results) / bytes).clamp(2, MOST_BUFFERS) as u32
             }
             Unit::Warp(_) => {
@@ -267,15 +271,18 @@ impl Points<'_> {
         if passing.is_empty() {
             return vec![self.of_threads(memory, leaves, &[])];
         }
-        let part = problem.name("part");
-        let (all, columns) = (tile.sides(problem.unit)[1], results::part(problem, tile)[1]);
-        let first = if all == columns { Expr::zero() } else { Expr::sym(part) * columns };
-        let each = [tile.each[0], columns / tile.teams[1] / problem.unit.shape()[1]];
-        let (tile, starts) = (Tile { each, ..tile }, [starts[0], starts[1] + first]);
+        let parts = [self.each()[0], problem.name("part")];
+        let (all, part) = (tile.sides(problem.unit), results::part(problem, tile));
+        let first = [0, 1].map(|side| match all[side] == part[side] {
+            true => Expr::zero(),
+            false => Expr::sym(parts[side]) * part[side],
+        });
+        let each = [0, 1].map(|side| part[side] / tile.teams[side] / problem.unit.shape()[side]);
+        let (tile, starts) = (Tile { each, ..tile }, [0, 1].map(|side| starts[side] + first[side]));
         let points = Points { problem, tile, starts, has_pairs, lies_along };
         let mut body: Vec<Tree> = passing.iter().map(|passing| passing.local(problem)).collect();
         body.push(points.of_threads(memory, leaves, &passing));
-        unrolled(part, all / columns, body)
+        unrolled(parts[0], all[0] / part[0], unrolled(parts[1], all[1] / part[1], body))
     }
 
     /// What runs at each point of the tile, by the thread that has its sum, with memory for a few points at a time. Warps store what is

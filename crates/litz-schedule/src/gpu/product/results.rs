@@ -126,14 +126,14 @@ impl Passing {
     }
 }
 
-/// Points of a block that are stored at a time: all of warps, a part of the columns of warpgroups.
+/// Points of a block that are stored at a time: all of warps, a part of the columns of warpgroups, and what each of them has of one instruction.
 pub fn part(problem: &Problem<'_>, tile: Tile) -> [i64; 2] {
     let [rows, columns] = tile.sides(problem.unit);
     match problem.unit {
         Unit::Warp(_) | Unit::Threads => [rows, columns],
         Unit::Warpgroup(_) => {
             let part = COLUMNS.into_iter().find(|part| columns % part == 0);
-            [rows, part.unwrap_or(columns)]
+            [rows / tile.each[0], part.unwrap_or(columns)]
         }
     }
 }

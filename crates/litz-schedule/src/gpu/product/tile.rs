@@ -3,6 +3,7 @@
 use super::problem::{Problem, ROW_BYTES, Unit};
 use super::stage::Operand;
 use crate::cost::{ceil_div, points, size};
+use crate::nest;
 use litz_ir::target::Gpu;
 
 /// The part of the result that a block sums.
@@ -12,10 +13,17 @@ pub struct Tile {
     pub teams: [i64; 2],
     /// Instructions of a warp, or points of a thread, along each.
     pub each: [i64; 2],
+    /// Tiles that a block has under way, where it takes several: of two, which are of warps of their own, one is summed while the other is stored.
+    pub under_way: u32,
 }
 
 const fn tile(teams: [i64; 2], each: [i64; 2]) -> Tile {
-    Tile { teams, each }
+    Tile { teams, each, under_way: 1 }
+}
+
+/// One of a warpgroup alone, while another one has another.
+const fn of_pair(each: [i64; 2]) -> Tile {
+    Tile { teams: [1, 1], each, under_way: 2 }
 }
 
 /// Tiles by the instructions of warps, the largest first. A warp of 64 by 32 points has 64 registers for its sums, and takes 12 fragments
@@ -38,7 +46,8 @@ const OF_WARPS: [Tile; 12] = [
 /// Tiles by the instructions of warpgroups, of 64 rows and so many times eight columns. Two of them share the columns: with 256 of these a
 /// thread has 128 registers for its sums. There are as many widths as results can be stored by, so that units have whole turns: 2048 rows of 3072 columns are
 /// 192 tiles of 256 columns, which take 132 units two turns, and 256 of 192, which take two shorter ones.
-const OF_WARPGROUPS: [Tile; 19] = [
+/// Of pairs, which come last, each of two warpgroups has a tile of its own, and may have more sums: it does not begin the next one while it stores.
+const OF_WARPGROUPS: [Tile; 26] = [
     tile([2, 1], [1, 32]),
     tile([2, 1], [1, 30]),
     tile([2, 1], [1, 28]),
@@ -58,6 +67,13 @@ const OF_WARPGROUPS: [Tile; 19] = [
     tile([1, 1], [1, 4]),
     tile([1, 1], [1, 2]),
     tile([1, 1], [1, 1]),
+    of_pair([2, 20]),
+    of_pair([2, 18]),
+    of_pair([2, 16]),
+    of_pair([2, 12]),
+    of_pair([2, 8]),
+    of_pair([1, 24]),
+    of_pair([1, 16]),
 ];
 
 /// Tiles by the multiply-adds of threads, the largest first.
@@ -67,11 +83,17 @@ const OF_THREADS: [Tile; 4] =
 /// Numbers of 32 bits that a unit loads from shared memory in a clock, a bank each.
 const SHARED_IN_CLOCK: i64 = 32;
 
-/// Clocks in which a warpgroup begins a tile and stores it, while it sums nothing.
-const AROUND_SUM: i64 = 1000;
+/// Of what instructions of warpgroups might sum, what they do at best: 770 of 949 TFLOP/s (bf16, an H100 at 1.75 GHz).
+const MOST_OF_PEAK: [i64; 2] = [4, 5];
+const ALONE_OF_PEAK: [i64; 2] = [2, 3];
 
-/// Sums of a thread, at most.
-const MOST_SUMS: i64 = 128;
+/// Clocks in which a warpgroup begins a tile, in which it stores a sum of each thread, and for each instruction of what follows at its point.
+const BEGIN: i64 = 500;
+const STORE: i64 = 12;
+const INSTRUCTION: i64 = 2;
+
+/// Sums of a thread, at most, and of one of which each has half of a block's tiles.
+const MOST_SUMS: [i64; 2] = [128, 160];
 
 impl Tile {
     /// Points along the rows and along the columns.
@@ -102,16 +124,21 @@ impl Tile {
     /// ends of the axes, and of these the largest.
     pub fn of(problem: &Problem<'_>) -> Tile {
         let terms = size(&problem.cx.loops.facts, problem.depth.extent);
-        let sums = points(&problem.cx.loops.facts, &problem.sum).saturating_mul(terms);
-        let around = match problem.unit {
-            Unit::Warpgroup(_) => AROUND_SUM * 64 / sums.max(1),
+        let sums = points(&problem.cx.loops.facts, &problem.sum).saturating_mul(terms).max(1);
+        let members = problem.group.members.iter().skip(problem.products.len());
+        let insts: usize = members.map(|member| nest(problem.cx.loops, member.stmt).body.len()).sum();
+        let around = |tile: &Tile| match problem.unit {
+            Unit::Warpgroup(_) => {
+                let each = tile.sides(problem.unit).iter().product::<i64>() / tile.threads(problem.unit);
+                (BEGIN + each * (STORE + INSTRUCTION * insts as i64)) * 64 / sums
+            }
             Unit::Warp(_) | Unit::Threads => 0,
         };
-        Tile::best(problem, problem.unit, around).0
+        Tile::best(problem, problem.unit, &around).0
     }
 
     /// That of least time for who sums, and the clocks that it takes for 64 points of the sum, and so many more `around` those of each tile.
-    pub fn best(problem: &Problem<'_>, unit: Unit, around: i64) -> (Tile, i64) {
+    pub fn best(problem: &Problem<'_>, unit: Unit, around: &dyn Fn(&Tile) -> i64) -> (Tile, i64) {
         let (tiles, each_clock): (&[Tile], i64) = match unit {
             Unit::Warp(by) => (&OF_WARPS, Gpu::products_in_clock(Some(by))),
             Unit::Warpgroup(by) => (&OF_WARPGROUPS, Gpu::products_in_clock(Some(by))),
@@ -127,17 +154,33 @@ impl Tile {
                 .iter()
                 .sum();
             let turns = ceil_div(tile.count(problem, unit), i64::from(problem.gpu.units));
+            let turns = if unit == Unit::Threads { turns.max(Gpu::BLOCKS_OF_THREADS) } else { turns };
             // Of 64 points of the sum: smaller numbers would be rounded to 0.
             let products = rows * columns * count * 64;
             let (sums, loads) = (products / each_clock, loaded * 64 * bytes / Gpu::LOADED_IN_CLOCK);
-            // A thread loads a number from shared memory for each of its rows and columns.
-            let shared = match unit {
+            // A thread loads a number from shared memory for each of its rows and columns, an instruction of a warpgroup all of its own, which boxes have
+            // stored there.
+            let (sums, shared) = match unit {
                 Unit::Threads => {
-                    products * (tile.each[0] + tile.each[1]) / (tile.each[0] * tile.each[1]) / SHARED_IN_CLOCK
+                    let numbers = products * (tile.each[0] + tile.each[1]) / (tile.each[0] * tile.each[1]);
+                    (sums, numbers / SHARED_IN_CLOCK)
                 }
-                Unit::Warp(_) | Unit::Warpgroup(_) => 0,
+                Unit::Warpgroup(by) => {
+                    let instructions = count * tile.each[0] * tile.teams.iter().product::<i64>();
+                    let read = instructions * (i64::from(by.rows) + tile.each[1] * unit.shape()[1]);
+                    // Nobody sums while one that is alone waits.
+                    let is_alone = tile.under_way == 1 && tile.teams == [1, 1];
+                    let at_best = if is_alone { ALONE_OF_PEAK } else { MOST_OF_PEAK };
+                    (sums * at_best[1] / at_best[0], (read + loaded) * 64 * bytes / (4 * SHARED_IN_CLOCK))
+                }
+                Unit::Warp(_) => (sums, 0),
             };
-            turns.saturating_mul(sums.max(loads).max(shared) + around)
+            let (most, around) = (sums.max(loads).max(shared), around(tile));
+            match tile.under_way {
+                1 => turns.saturating_mul(most + around),
+                // One is stored while the other is summed.
+                _ => turns.saturating_mul(most.max((most + around) / 2)).saturating_add(around),
+            }
         };
         // Panels of columns that boxes of an operand fill are whole.
         let panels: Vec<usize> = match unit {
@@ -151,7 +194,9 @@ impl Tile {
         let suits = |tile: &&Tile| {
             let sides = tile.sides(unit);
             let sums = sides.iter().product::<i64>() / tile.threads(unit);
-            (sums * count <= MOST_SUMS || sums == 1)
+            let is_pair = tile.under_way > 1;
+            (sums * count <= MOST_SUMS[usize::from(is_pair)] || sums == 1)
+                && (!is_pair || tile.count(problem, unit) > i64::from(problem.gpu.units))
                 && panels.iter().all(|&side| sides[side] * bytes % ROW_BYTES == 0)
                 && [0, 1].iter().all(|&side| {
                     let before = sides[side] / tile.teams[side] * (tile.teams[side] - 1);

@@ -9,7 +9,7 @@ use crate::cost::size;
 /// nothing for it.
 pub fn if_faster(problem: Problem<'_>) -> Problem<'_> {
     let Some(larger) = by_warpgroups(&problem) else { return problem };
-    let times = [&larger, &problem].map(|problem| Tile::best(problem, problem.unit, 0).1);
+    let times = [&larger, &problem].map(|problem| Tile::best(problem, problem.unit, &|_| 0).1);
     if times[0] <= times[1] { larger } else { problem }
 }
 
