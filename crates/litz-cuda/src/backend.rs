@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use litz_backend::{Backend, BackendError, Factory, Request};
-use litz_codegen::passes::{Pass, contract, edges, fragments, overlap, resume, under_way, whole};
+use litz_codegen::passes::{Pass, contract, edges, fragments, overlap, resume, teams, under_way, whole};
 use litz_ir::Diag;
 use litz_ir::kernel::Kernel;
 use litz_ir::target::{self, GpuIsa, Target, Unit};
@@ -26,6 +26,7 @@ const PASSES: &[Pass] = &[
     edges::PASS,
     whole::PASS,
     contract::PASS,
+    teams::PASS,
 ];
 
 /// The backend for NVIDIA GPUs. Without a target it is for the one of this machine that the request names.

@@ -30,6 +30,7 @@ pub mod runs;
 pub mod search;
 pub mod sync;
 pub mod tabulate;
+pub mod teams;
 pub mod tensorize;
 pub mod transpose_loads;
 pub mod under_way;
@@ -79,6 +80,7 @@ pub const PASSES: &[Pass] = &[
     under_way::PASS,
     edges::PASS,
     whole::PASS,
+    teams::PASS,
     checked::PASS,
 ];
 
