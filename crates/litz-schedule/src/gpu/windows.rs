@@ -31,7 +31,7 @@ use crate::group::{Group, Member};
 use crate::nest;
 use litz_analysis::access::substitute;
 use litz_ir::loops::{Axis, Buf, InstOp, Nest};
-use litz_ir::schedule::{Holds, KernelPlan, Layout, Leaf, Local, LocalSpace, LoopKind, Part, Tree};
+use litz_ir::schedule::{Holds, KernelPlan, Layout, Leaf, LoadOf, Local, LocalSpace, LoopKind, Part, Tree};
 use litz_ir::target::Target;
 use litz_sym::{Expr, Sym};
 
@@ -134,11 +134,13 @@ pub fn plan(
 /// A load of what is summed.
 struct Load {
     buf: Buf,
+    /// Where it is among the instructions.
+    at: usize,
     /// The element, in terms of the axes of the grid and of the sum.
     index: Vec<Expr>,
 }
 
-/// The loads of a nest that go along its sum. None where one is guarded, or of what the kernel stores, or several are of one buffer.
+/// The loads of a nest that go along its sum. None where one is guarded, or of what the kernel stores, or two are of one buffer.
 fn loads(
     cx: &Cx<'_>,
     group: &Group,
@@ -148,7 +150,7 @@ fn loads(
     let facts = own.facts(&group.facts(&cx.loops.facts));
     let here = |at: Expr| facts.simplify(substitute(substitute(at, &member.bind), values));
     let mut found: Vec<Load> = Vec::new();
-    for inst in &own.body {
+    for (at, inst) in own.body.iter().enumerate() {
         let InstOp::Load { buf, index, guard, .. } = &inst.op else { continue };
         if !own.reduced.iter().any(|axis| index.iter().any(|at| at.has_sym(axis.var))) {
             continue;
@@ -157,7 +159,7 @@ fn loads(
         if !guard.is_empty() || is_stored || found.iter().any(|load| load.buf == *buf) {
             return None;
         }
-        found.push(Load { buf: *buf, index: index.iter().map(|&at| here(at)).collect() });
+        found.push(Load { buf: *buf, at, index: index.iter().map(|&at| here(at)).collect() });
     }
     // Axes of one term are no loops.
     let ones: Vec<(Sym, Expr)> =
@@ -243,14 +245,20 @@ impl Windows<'_> {
         }
         let first = index[dim].replace(row.var, Expr::zero()) - Expr::sym(of_near) * near_step;
         let name = name_beside(self.cx.loops, &format!("{of}_row"));
-        let holds = Holds::Copy { name: name.clone(), of: of.clone(), reader: None };
+        // What else reads the buffer finds it in memory.
+        let own = nest(self.cx.loops, self.group.members[0].stmt);
+        let reader = Some(LoadOf { nest: own.name.clone(), at: load.at as u32 });
+        let holds = Holds::Copy { name: name.clone(), of: of.clone(), reader };
         let memory = Tree::Local(Local { holds, space: LocalSpace::Register, layout: Layout::Dense });
         let place = |(at, &value): (usize, &Expr)| {
             (Sym::new(&format!("d{at}")), if at == dim { first + Expr::sym(self.inside) } else { value })
         };
         let bind = index.iter().enumerate().map(place).collect();
         let leaf = Leaf { nest: name, part: Part::Whole, bind, masked: false, block: None, by: None };
-        let body = vec![self.beside(vec![Tree::Leaf(leaf)])];
+        let (lane, ..) = self.lane;
+        let is_beside = index.iter().any(|at| at.has_sym(lane.var));
+        let body = vec![Tree::Leaf(leaf)];
+        let body = if is_beside { vec![self.beside(body)] } else { body };
         Some((memory, looped(LoopKind::Unroll, self.inside, count, body)))
     }
 }
