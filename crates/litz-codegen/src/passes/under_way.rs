@@ -14,14 +14,16 @@
 //!
 //! A buffer is released an iteration later, when the products that read it are done. Of a ring of two buffers none would be left to fill.
 //!
-//! So it is where one warpgroup multiplies at a time. Of two that do, one multiplies while the other one waits, and to leave the products of both under way
+//! So it is where one warpgroup multiplies at a time, and does nothing else in a step. Of two that do, one multiplies while the other one waits, and to leave the products of both under way
 //! makes it slower (H200, bf16): 4096 x 4096 x 4096 takes 255 us by one at a time that waits, 202 by one that does not, 207 by two that do, and
 //! 2048 x 3072 x 768 takes 15.6 us by two that wait, and 16.9 by two that do not.
 
 use super::Pass;
 use super::overlap::{is_products, with_own_values};
 use litz_ir::Diag;
-use litz_ir::kernel::{Act, Filling, Kernel, KernelLoopKind, Loop, Ring, Stmt, Sync, visit, visit_mut};
+use litz_ir::kernel::{
+    Act, Filling, Kernel, KernelLoopKind, Loop, Ring, Stmt, Sync, Warps, visit, visit_mut,
+};
 use litz_ir::target::{Level, Target};
 use litz_sym::{Expr, Sym};
 
@@ -73,7 +75,7 @@ fn late(kernel: &mut Kernel, inner: &Loop) -> Option<Vec<Stmt>> {
         && groups.extent.is_one()
         && *last == WAIT
         && kernel.rings[ring].buffers >= LEAST_BUFFERS
-        && are_of(fills, ring);
+        && are_copies(kernel, fills, ring);
     let iterations = inner.extent.as_int().filter(|&count| is_alone && suits && count > 1)?;
     let of_groups = |body: Vec<Stmt>| Stmt::Loop(Loop { body, ..groups.clone() });
     let commit = Stmt::Act(Act::Sync(Sync::CommitProducts));
@@ -92,17 +94,16 @@ fn late(kernel: &mut Kernel, inner: &Loop) -> Option<Vec<Stmt>> {
 /// What all products are waited for by.
 const WAIT: Stmt = Stmt::Act(Act::Sync(Sync::Products { newest: 0 }));
 
-/// Whether statements acquire and release buffers of one ring alone.
-fn are_of(stmts: &[Stmt], ring: Ring) -> bool {
-    let mut are_of = true;
-    visit(stmts, &mut |stmt| {
-        if let Stmt::Act(Act::Sync(Sync::Acquire { ring: other, .. } | Sync::Release { ring: other, .. })) =
-            stmt
-        {
-            are_of &= *other == ring;
+/// Whether statements acquire and release buffers of one ring, and else are of the warps that fill it: what others do ahead of their products may be to what
+/// products read that are still under way.
+fn are_copies(kernel: &Kernel, stmts: &[Stmt], ring: Ring) -> bool {
+    stmts.iter().all(|stmt| match stmt {
+        Stmt::Act(Act::Sync(Sync::Acquire { ring: other, .. } | Sync::Release { ring: other, .. })) => {
+            *other == ring
         }
-    });
-    are_of
+        Stmt::Loop(inner) => Warps::of(inner).is_some_and(|own| kernel.rings[ring].fills.contains(own)),
+        Stmt::Act(_) | Stmt::If { .. } => false,
+    })
 }
 
 /// Those of the first iteration, whose buffers have names of their own.
