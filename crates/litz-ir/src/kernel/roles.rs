@@ -79,7 +79,8 @@ impl Roles {
         visit(&roles.copying, &mut |stmt| {
             loads_them |= stmt.loaded().any(|(mem, _)| left_out.contains(&mem))
         });
-        (!loads_them).then_some(roles)
+        let meet_beside = roles.teams > 1 && has_meetings(&roles.copying);
+        (!loads_them && !meet_beside).then_some(roles)
     }
 
     /// Threads of a block that compute.
@@ -93,6 +94,16 @@ impl Roles {
         visit(&self.copying, &mut |stmt| is_fed |= stmt.accesses().any(|(other, _)| other == mem));
         self.teams > 1 && data.space == MemorySpace::Shared && !is_fed
     }
+}
+
+/// Whether some warps wait for each other: barriers have numbers for each team, and none for warps behind them, or for both.
+fn has_meetings(stmts: &[Stmt]) -> bool {
+    let mut found = false;
+    visit(stmts, &mut |stmt| {
+        let meets = |sync: Sync| matches!(sync, Sync::Warps(_) | Sync::Barrier(Level::Warpgroup));
+        found |= matches!(stmt, Stmt::Act(Act::Sync(sync)) if meets(*sync));
+    });
+    found
 }
 
 /// Some warps of a kernel, and whether they copy for the others.

@@ -1,7 +1,7 @@
 //! Prints how threads wait for each other: barriers, blocks that count themselves, copies in the background.
 
 use litz_ir::kernel::{Mem, Sync, Warps};
-use litz_ir::target::{Gpu, Level};
+use litz_ir::target::{Gpu, Level, Persistent};
 
 use super::super::block::{ScopeKind, Slot, Value};
 use super::super::ty::{Prim, Ty};
@@ -72,9 +72,18 @@ impl Emitter<'_> {
                 return Err(EmitError::malformed(format!("a barrier of a {}", level.name())));
             }
             Sync::Warps(Warps { first, count }) => {
-                let teams = self.here()?.team.as_ref().map_or(0, |team| team.threads / Gpu::LANES);
-                let number = WARPS + i64::from(first);
-                if number + i64::from(teams) >= BARRIERS {
+                // A block of two teams has few warpgroups, and numbers for the warps of both.
+                let of_team = self.here()?.team.as_ref().map(|team| i64::from(team.threads));
+                let (from, others) = match of_team {
+                    Some(threads) => {
+                        let teams = i64::from(Persistent::MOST_TEAMS);
+                        let groups = threads / i64::from(Gpu::WARPGROUP);
+                        (WARPGROUPS + teams * groups, (teams - 1) * threads / i64::from(Gpu::LANES))
+                    }
+                    None => (WARPS, 0),
+                };
+                let number = from + i64::from(first);
+                if number + others >= BARRIERS {
                     return Err(EmitError::unsupported(format!("a barrier of warps from {first} on")));
                 }
                 let number = self.b.int(Prim::I32, number);
