@@ -360,7 +360,7 @@ impl Products<'_> {
 }
 
 /// What products of a warpgroup are waited for by.
-const WAIT: Stmt = Stmt::Act(Act::Sync(Sync::Products { newest: 0 }));
+pub(super) const WAIT: Stmt = Stmt::Act(Act::Sync(Sync::Products { newest: 0 }));
 
 /// Puts products behind others: those that go on in the background are waited for together with what follows, if that is products alone.
 fn push_products(out: &mut Vec<Stmt>, products: Vec<Stmt>) {

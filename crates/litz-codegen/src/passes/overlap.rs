@@ -32,6 +32,8 @@ use litz_ir::kernel::{
 use litz_ir::target::{Level, Target};
 use litz_sym::{Expr, Rel, Sym};
 use std::collections::{HashMap, HashSet};
+use std::iter::Peekable;
+use std::vec::IntoIter;
 
 /// The pass.
 pub const PASS: Pass = Pass { name: "overlap", run };
@@ -39,39 +41,50 @@ pub const PASS: Pass = Pass { name: "overlap", run };
 fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
     if !kernel.rings.is_empty() {
         let body = std::mem::take(&mut kernel.body);
-        kernel.body = block(kernel, body);
+        kernel.body = replaced(kernel, body, &halved);
     }
     Ok(())
 }
 
-/// Changes the loops among statements that all threads of a block run.
-fn block(kernel: &mut Kernel, stmts: Vec<Stmt>) -> Vec<Stmt> {
+/// What is behind a statement of a block.
+pub(super) type Behind = Peekable<IntoIter<Stmt>>;
+
+/// Puts what `change` makes of a loop, and of what is behind it, in its place, among statements that all threads of a block run.
+pub(super) fn replaced(
+    kernel: &mut Kernel,
+    stmts: Vec<Stmt>,
+    change: &dyn Fn(&mut Kernel, &Loop, &mut Behind) -> Option<Vec<Stmt>>,
+) -> Vec<Stmt> {
     let mut out = Vec::with_capacity(stmts.len());
     let mut stmts = stmts.into_iter().peekable();
     while let Some(mut stmt) = stmts.next() {
         if let Stmt::Loop(inner) = &stmt
-            && let Some(halves) = Halves::of(inner)
+            && let Some(changed) = change(kernel, inner, &mut stmts)
         {
-            let [most, last] = halves.apart(kernel, inner);
-            out.extend(most);
-            // Buffers that the last half does not read may be filled meanwhile, for the next point of a kernel that stays.
-            while let Some(empty) =
-                stmts.next_if(|stmt| releases_empty(stmt) && halves.is_alone_in_last(kernel))
-            {
-                out.push(empty);
-            }
-            out.extend(last);
+            out.extend(changed);
             continue;
         }
         let is_of_threads = matches!(&stmt, Stmt::Loop(inner) if inner.kind.level().is_some());
         if !is_of_threads {
             for inner in stmt.blocks_mut() {
-                *inner = block(kernel, std::mem::take(inner));
+                *inner = replaced(kernel, std::mem::take(inner), change);
             }
         }
         out.push(stmt);
     }
     out
+}
+
+/// A loop whose iterations fall into halves, the last one of which is late.
+fn halved(kernel: &mut Kernel, inner: &Loop, behind: &mut Behind) -> Option<Vec<Stmt>> {
+    let halves = Halves::of(inner)?;
+    let [mut all, last] = halves.apart(kernel, inner);
+    // Buffers that the last half does not read may be filled meanwhile, for the next point of a kernel that stays.
+    while let Some(empty) = behind.next_if(|stmt| releases_empty(stmt) && halves.is_alone_in_last(kernel)) {
+        all.push(empty);
+    }
+    all.extend(last);
+    Some(all)
 }
 
 /// The halves of an iteration.

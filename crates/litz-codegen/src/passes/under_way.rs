@@ -19,7 +19,8 @@
 //! 2048 x 3072 x 768 takes 15.6 us by two that wait, and 16.9 by two that do not.
 
 use super::Pass;
-use super::overlap::{is_products, with_own_values};
+use super::fragments::WAIT;
+use super::overlap::{is_products, replaced, with_own_values};
 use litz_ir::Diag;
 use litz_ir::kernel::{
     Act, Filling, Kernel, KernelLoopKind, Loop, Ring, Stmt, Sync, Warps, visit, visit_mut,
@@ -36,30 +37,9 @@ const LEAST_BUFFERS: u32 = 3;
 fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
     if !kernel.rings.is_empty() {
         let body = std::mem::take(&mut kernel.body);
-        kernel.body = block(kernel, body);
+        kernel.body = replaced(kernel, body, &|kernel, inner, _| late(kernel, inner));
     }
     Ok(())
-}
-
-/// Changes the loops among statements that all threads of a block run.
-fn block(kernel: &mut Kernel, stmts: Vec<Stmt>) -> Vec<Stmt> {
-    let mut out = Vec::with_capacity(stmts.len());
-    for mut stmt in stmts {
-        if let Stmt::Loop(inner) = &stmt
-            && let Some(late) = late(kernel, inner)
-        {
-            out.extend(late);
-            continue;
-        }
-        let is_of_threads = matches!(&stmt, Stmt::Loop(inner) if inner.kind.level().is_some());
-        if !is_of_threads {
-            for inner in stmt.blocks_mut() {
-                *inner = block(kernel, std::mem::take(inner));
-            }
-        }
-        out.push(stmt);
-    }
-    out
 }
 
 /// What a loop in order becomes that has a buffer of a ring filled in each iteration, multiplies by warpgroups, which do nothing else, and releases it.
@@ -90,9 +70,6 @@ fn late(kernel: &mut Kernel, inner: &Loop) -> Option<Vec<Stmt>> {
     out.extend([of_groups(vec![WAIT]), release.clone()]);
     Some(out)
 }
-
-/// What all products are waited for by.
-const WAIT: Stmt = Stmt::Act(Act::Sync(Sync::Products { newest: 0 }));
 
 /// Whether statements acquire and release buffers of one ring, and else are of the warps that fill it: what others do ahead of their products may be to what
 /// products read that are still under way.
