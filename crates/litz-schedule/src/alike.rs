@@ -115,7 +115,7 @@ fn shape_of(draft: &Draft, stmts: &[usize]) -> Option<Shape> {
     let mut shape = shape(&draft.group, columns, stmts)?;
     let phases = phases.iter().map(|phase| self::shape(&phase.group, phase.columns.as_ref(), stmts));
     shape.phases = phases.collect::<Option<_>>()?;
-    shape.is_packed = draft.family.packing().is_some();
+    shape.is_packed = !draft.family.packing().is_empty();
     Some(shape)
 }
 

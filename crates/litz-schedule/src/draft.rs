@@ -172,9 +172,9 @@ pub trait Family: Any + fmt::Debug + Send + Sync {
         false
     }
 
-    /// The statement that packs an operand, where one does.
-    fn packing(&self) -> Option<usize> {
-        None
+    /// The statements that pack operands.
+    fn packing(&self) -> Vec<usize> {
+        Vec::new()
     }
 
     /// What plans depend on, where groups that are alike are planned once.

@@ -196,7 +196,13 @@ impl Fuser<'_> {
         }
         let last = bound.or(behind.last().copied()).or_else(|| with(&|_| true).last().copied());
         behind.extend(last);
-        let from = behind.last().map_or(0, |g| g + 1).max(self.drafts.len().saturating_sub(REACH));
+        // What gathers an operand may do so earlier, as soon as what it reads is there.
+        let needs = |&g: &usize| match self.drafts[g].stmts()[..] {
+            [p] if self.machine.gathers(self.cx, p) => self.before(g).max(),
+            _ => Some(g),
+        };
+        let from = behind.iter().filter_map(needs).max().map_or(0, |g| g + 1);
+        let from = from.max(self.drafts.len().saturating_sub(REACH));
         let mut beside = BTreeSet::new();
         for &buf in &info.reads {
             let users = self.cx.deps.users[buf].iter().take_while(|user| **user < s);

@@ -11,7 +11,7 @@ use super::{Around, Occurrence, Verifier};
 use crate::parts::parts_of;
 use litz_ir::dtype::Dtype;
 use litz_ir::ids::Id;
-use litz_ir::loops::{Axis, Buf, InstOp, Nest, Stmt, Val};
+use litz_ir::loops::{Axis, Buf, Inst, InstOp, Nest, Stmt, Val};
 use litz_ir::scalar::ReduceOp;
 use litz_ir::schedule::{Layout, Leaf, LocalSpace, LoopKind, Means, Part};
 use litz_ir::target::{Gpu, Instruction, Level, Target};
@@ -179,7 +179,7 @@ impl Verifier<'_> {
         if levels.into_iter().any(|(team, _)| matches!(team.level, Level::Thread | Level::Lane)) {
             return Err("one thread has it copied, and this is a loop over threads".to_owned());
         }
-        let Some(Copied { number, outside, index }) = self.copied_box(nest, place) else {
+        let Some(Copied { number, outside, index, chosen }) = self.copied_box(nest, place) else {
             return Err("it copies no elements as they are between global and shared memory".to_owned());
         };
         let own = |around: &&Around| {
@@ -187,6 +187,10 @@ impl Verifier<'_> {
                 && ranges.get(&around.number).is_some_and(|range| range.0 == range.1)
         };
         let loops: Vec<Axis> = place.path.iter().rev().take_while(own).map(|around| around.axis).collect();
+        let is_of_box = |value: Expr| loops.iter().any(|axis| value.has_sym(axis.var));
+        if chosen.iter().any(|at| is_of_box(at.subst(&|axis| place.value(axis)))) {
+            return Err("data chooses its elements one by one".to_owned());
+        }
         let data = &self.loops.bufs[outside];
         let size = data.dtype.size() as i64;
         if data.sizes.len() > Gpu::BOX_DIMS {
@@ -251,16 +255,21 @@ impl Verifier<'_> {
             || facts.proves(&Rel::le(bytes.modulo(ALIGNMENT), 0))
     }
 
-    /// What a leaf copies, if that is elements as they are between shared memory and global memory.
+    /// What a leaf copies, if that is elements as they are between shared memory and global memory, at indices that data may choose.
     fn copied_box(&self, nest: &Nest, place: &Occurrence) -> Option<Copied> {
-        let [load, store] = &nest.body[..] else { return None };
+        let [before @ .., load, store] = &nest.body[..] else { return None };
         let InstOp::Load { buf, index, guard, .. } = &load.op else { return None };
-        let InstOp::Store { buf: target, index: stored, combine: None, .. } = &store.op else { return None };
+        let InstOp::Store { buf: target, index: stored, value, combine: None, .. } = &store.op else {
+            return None;
+        };
         let types = [buf, target].map(|&buf| self.loops.bufs[buf].dtype);
         let is_plain = guard.is_empty() && types[0] == types[1];
-        if place.part != Part::Whole || place.block.is_some() || !is_plain {
+        let is_choice = |inst: &Inst| matches!(inst.op, InstOp::Load { .. } | InstOp::Bind { .. });
+        let is_stored = value.index() + 2 == nest.body.len() && before.iter().all(is_choice);
+        if place.part != Part::Whole || place.block.is_some() || !is_plain || !is_stored {
             return None;
         }
+        let chosen: Vec<Expr> = before.iter().flat_map(|inst| inst.op.exprs()).collect();
         let space = |number: usize| self.locals[number].0.space;
         let (source, from) = self.held(nest, place, (0, *buf));
         let to = self.declared_around(place, *target);
@@ -269,10 +278,10 @@ impl Verifier<'_> {
             |number: Option<usize>| number.is_none_or(|number| space(number) == LocalSpace::Global);
         match (from, to) {
             (from, Some(to)) if is_outside(from) && space(to) == LocalSpace::Shared => {
-                Some(Copied { number: to, outside: source, index: index.clone() })
+                Some(Copied { number: to, outside: source, index: index.clone(), chosen })
             }
             (Some(from), to) if is_outside(to) && space(from) == LocalSpace::Shared => {
-                Some(Copied { number: from, outside: *target, index: stored.clone() })
+                Some(Copied { number: from, outside: *target, index: stored.clone(), chosen })
             }
             _ => None,
         }
@@ -290,8 +299,10 @@ struct Copied {
     number: usize,
     /// The buffer in global memory.
     outside: Buf,
-    /// The element there, in terms of the nest's axes.
+    /// The element there, in terms of the nest's axes and of what data chooses.
     index: Vec<Expr>,
+    /// What such choices are made by.
+    chosen: Vec<Expr>,
 }
 
 /// What the update of a nest loads: the numbers of the instructions, and the buffers.

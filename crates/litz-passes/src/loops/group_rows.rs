@@ -20,20 +20,24 @@
 //! What computes `x` is computed where it is gathered. A kernel of the product copies the part of `ws` that it needs from `w`, so that `ws` is
 //! not in memory.
 
+mod chained;
 mod rises;
 mod shared;
 mod tiles;
 
-use super::{Cx, Edits, Names};
+use super::{Cx, Edits, Names, dead};
+use chained::{Chain, Making};
 use litz_analysis::{Contraction, Uses};
+use litz_ir::ScalarOp;
 use litz_ir::loops::{Axis, BindOf, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::target::{Gpu, Target};
 use litz_sym::{Expr, Known, Rel, Sym};
 use rises::Rises;
-use shared::{Key, Tables};
+use shared::Key;
 
-/// Rows of a tile, at most. A matrix is read again for each.
+/// Rows of a tile, at most: of one that warps sum, and of one that warpgroups do. A matrix is read again for each.
 const MOST_ROWS: i64 = 64;
+const MOST_ROWS_OF_WARPGROUPS: i64 = 128;
 
 /// Rows of a tile, points of its other side and terms of its sums, at least: of one that an instruction multiplies, which takes few rows along its
 /// shorter side, and of one that threads do.
@@ -52,7 +56,7 @@ pub fn wants(target: &Target) -> bool {
 pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
     let gpu = cx.target.gpu().expect("invariant: no other target wants rows in tiles");
     let (mut edits, mut names, uses) = (Edits::default(), Names::of(loops), Uses::of(loops));
-    let mut known: Vec<(Key, Tables)> = Vec::new();
+    let mut chains: Vec<Chain> = Vec::new();
     let mut count = 0;
     for at in 0..loops.stmts.len() {
         let Stmt::Nest(nest) = &loops.stmts[at] else { continue };
@@ -60,14 +64,30 @@ pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
         let mut nest = nest.clone();
         shared::load_first(loops, &uses, &mut nest);
         let key = grouped.key(&nest);
-        let tables = known.iter().find(|known| known.0 == key).map(|known| known.1);
-        let (made, tables) = tiles::tiled(&grouped, (loops, &nest), tables, &mut names);
-        made.into_iter().for_each(|nest| edits.insert(at, Stmt::Nest(nest)));
-        known.push((key, tables));
+        let mut known = chains.iter_mut().find(|known| known.key == key);
+        let rows = known.as_mut().and_then(|known| {
+            let mut making = Making { loops, names: &mut names, uses: &uses, edits: &mut edits };
+            known.rows(&mut making, &grouped, &nest)
+        });
+        let tables = known.as_ref().map(|known| known.tables);
+        let made = tiles::tiled(&grouped, (loops, &nest), tables, rows, &mut names);
+        made.nests.iter().for_each(|nest| edits.insert(at, Stmt::Nest(nest.clone())));
+        let chain = match known {
+            Some(known) => known,
+            None => {
+                chains.push(Chain::new(key, made.tables, made.sizes));
+                chains.last_mut().expect("invariant: one was added")
+            }
+        };
+        chain.add((loops, &uses), &grouped, &nest, &made, at);
         edits.remove(at);
         count += 1;
     }
     edits.apply(loops);
+    // What was computed row by row between products is read by nobody where that is.
+    if count > 0 {
+        dead::run(loops, cx);
+    }
     count
 }
 
@@ -124,7 +144,12 @@ impl Grouped {
     /// What its tables depend on.
     fn key(&self, nest: &Nest) -> Key {
         let choice = shared::computed(nest, self.choice.value);
-        Key { choice, row: self.row, count: self.choice.count, height: self.height }
+        let chosen = nest.body[self.sum..].iter().filter_map(|inst| match &inst.op {
+            InstOp::Op(ScalarOp::Select, of) => Some(shared::computed(nest, of[0])),
+            _ => None,
+        });
+        let kept = chosen.collect();
+        Key { choice, row: self.row, count: self.choice.count, height: self.height, kept }
     }
 
     /// Rows of a tile: about as many as a group has, by hints.
@@ -142,7 +167,10 @@ impl Grouped {
             && hint(self.row.extent) > 1
             && [largest(&self.columns), largest(&nest.reduced)].iter().all(|&points| points >= least)
             && nest.all_axes().map(|axis| axis.extent).chain([self.choice.count]).all(is_some);
-        suits.then(|| (1_i64 << each.max(1).ilog2()).clamp(least, MOST_ROWS))
+        let sums = nest.body[self.sum].ty;
+        let is_of_warpgroups = dtype.is_some_and(|dtype| gpu.of_warpgroup(dtype, sums).is_some());
+        let most = if is_of_warpgroups { MOST_ROWS_OF_WARPGROUPS } else { MOST_ROWS };
+        suits.then(|| (1_i64 << each.max(1).ilog2()).clamp(least, most))
     }
 }
 

@@ -53,8 +53,8 @@ impl Family for Product {
         true
     }
 
-    fn packing(&self) -> Option<usize> {
-        self.packed
+    fn packing(&self) -> Vec<usize> {
+        self.packed.into_iter().collect()
     }
 
     fn recipe(&self) -> Option<Recipe<'_>> {

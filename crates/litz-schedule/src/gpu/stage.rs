@@ -148,19 +148,21 @@ impl Staged {
     /// The memory, for blocks of so many points along the axes. In rows of whole units of so many bytes these change places, so that those
     /// below each other are in different banks, with `pairs` those of every other pair of rows, too.
     pub fn local(&self, cx: &Cx<'_>, unit: u32, pairs: bool, points: [i64; 2]) -> Tree {
-        let of = cx.loops.bufs[self.buf].name.clone();
-        let holds = match self.made {
-            Some(_) => Holds::Buffer(of),
-            None => Holds::Copy { name: self.name.clone(), of, reader: self.reader.clone() },
-        };
-        self.memory(cx, holds, (unit, pairs), points)
+        self.memory(cx, self.holds(cx), (unit, pairs), points)
     }
 
-    /// Memory for a copy, laid out in another way.
+    /// The memory, laid out in another way.
     pub fn copy(&self, cx: &Cx<'_>, space: LocalSpace, layout: Layout) -> Tree {
+        Tree::Local(Local { holds: self.holds(cx), space, layout })
+    }
+
+    /// What the block's part is: a copy, or the buffer itself where a nest makes it.
+    fn holds(&self, cx: &Cx<'_>) -> Holds {
         let of = cx.loops.bufs[self.buf].name.clone();
-        let holds = Holds::Copy { name: self.name.clone(), of, reader: self.reader.clone() };
-        Tree::Local(Local { holds, space, layout })
+        match self.made {
+            Some(_) => Holds::Buffer(of),
+            None => Holds::Copy { name: self.name.clone(), of, reader: self.reader.clone() },
+        }
     }
 
     /// The memory for what is stored to the buffer on its way there, as for copies.

@@ -17,6 +17,8 @@ pub struct Key {
     pub count: Expr,
     /// Rows of a tile.
     pub height: i64,
+    /// What says which rows have a product, where some have none.
+    pub kept: Vec<Vec<Inst>>,
 }
 
 /// Where tiles begin.

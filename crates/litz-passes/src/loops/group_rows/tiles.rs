@@ -10,13 +10,28 @@ use litz_ir::{Dtype, ReduceOp, ScalarOp};
 use litz_sym::{Expr, Rel, Sym};
 use std::collections::HashMap;
 
-/// The nests that compute by tiles what `nest` computes row by row, and the tables of these: those given, if there are.
+/// A product by tiles.
+pub struct Tiled {
+    /// The nests that compute it.
+    pub nests: Vec<Nest>,
+    /// The tables of its tiles.
+    pub tables: Tables,
+    /// How many tiles there are, and rows of a tile.
+    pub sizes: [Expr; 2],
+    /// The rows of all tiles, and their products.
+    pub rows: Buf,
+    pub product: Buf,
+}
+
+/// What computes by tiles what `nest` computes row by row, with the tables and the rows of tiles that are given, if there are: the rows with the axes
+/// of one row.
 pub fn tiled(
     grouped: &Grouped,
     (loops, nest): (&mut Loops, &Nest),
     tables: Option<Tables>,
+    rows_in_tiles: Option<(Buf, Vec<Axis>)>,
     names: &mut Names,
-) -> (Vec<Nest>, Tables) {
+) -> Tiled {
     let (rows, count, height) = (grouped.row.extent, grouped.choice.count, Expr::int(grouped.height));
     let facts = &loops.facts;
     let choice = [Axis { var: grouped.choice.sym, extent: count }];
@@ -28,11 +43,15 @@ pub fn tiled(
     let (inside, group, end) = (axis("inside", height), axis("group", count), axis("end", count + 1));
     let mut writer = Writer { grouped, nest, loops, names, nests: Vec::new(), tile, inside, group, end };
     let tables = tables.unwrap_or_else(|| writer.tables());
-    let rows = writer.rows(tables.first);
+    let rows = match rows_in_tiles {
+        Some((buf, own)) => (buf, [&[tile, inside], &own[..]].concat()),
+        None => writer.rows(tables.first),
+    };
     let matrices = writer.matrices(tables.of);
+    let own = rows.0;
     let product = writer.product(rows, matrices);
     writer.result(tables, product);
-    (writer.nests, tables)
+    Tiled { nests: writer.nests, tables, sizes: [tile.extent, inside.extent], rows: own, product }
 }
 
 /// What an operand is in, and its axes.
@@ -212,6 +231,11 @@ impl Writer<'_> {
 
 /// The type in which sums are stored without another rounding.
 fn result_type(nest: &Nest, sum: usize) -> Dtype {
+    exact_type(nest, sum).unwrap_or(nest.body[sum].ty)
+}
+
+/// The type in which a nest stores its sums, where it does nothing with them but choose and round them once.
+pub fn exact_type(nest: &Nest, sum: usize) -> Option<Dtype> {
     let sums = nest.body[sum].ty;
     let is_exact = |inst: &Inst| {
         let InstOp::Store { combine, .. } = &inst.op else {
@@ -221,10 +245,8 @@ fn result_type(nest: &Nest, sum: usize) -> Dtype {
         combine.is_none()
     };
     let behind = &nest.body[sum + 1..];
-    match behind.last().filter(|_| behind.iter().all(is_exact)) {
-        Some(last) if last.ty.is_float() && last.ty.compute() == sums => last.ty,
-        _ => sums,
-    }
+    let last = behind.last().filter(|_| behind.iter().all(is_exact))?;
+    (last.ty.is_float() && last.ty.compute() == sums).then_some(last.ty)
 }
 
 /// Instructions that are appended in order.

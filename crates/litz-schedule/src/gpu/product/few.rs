@@ -51,7 +51,7 @@ const TURNS: [i64; 2] = [4, 2];
 pub fn plan(problem: &Problem<'_>) -> Option<Planned> {
     let rows = problem.sides[0].extent.as_int().filter(|rows| (2..=MOST_ROWS_OF_FEW).contains(rows))?;
     let [product] = &problem.products[..] else { return None };
-    if problem.unit != Unit::Threads || !problem.sum.is_empty() || problem.gathered.is_some() {
+    if problem.unit != Unit::Threads || !problem.sum.is_empty() || !problem.gathered.is_empty() {
         return None;
     }
     let operands = Operand::of(problem);

@@ -28,6 +28,12 @@ pub fn is_chosen(nest: &Nest) -> bool {
     nest.body.iter().any(|inst| matches!(inst.op, InstOp::Bind { .. }))
 }
 
+/// Whether what a nest copies to a box is one where it lies: each dimension goes along one of its own there, or is chosen by data.
+pub fn is_of_boxes(nest: &Nest) -> bool {
+    let Some((InstOp::Load { index, guard, .. }, _)) = choices(nest) else { return false };
+    guard.is_empty() && index.iter().all(|at| at.as_sym().is_some())
+}
+
 /// Whether a nest copies elements that are no box of where they are.
 pub fn is_of_windows(loops: &Loops, nest: &Nest) -> bool {
     let Some((InstOp::Load { index, guard, .. }, _)) = choices(nest) else { return false };

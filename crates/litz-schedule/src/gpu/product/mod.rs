@@ -30,22 +30,22 @@ pub use problem::columns_of;
 pub struct Product {
     /// The statements, and which of their loads is which operand.
     contractions: Vec<(usize, Columns)>,
-    /// The statement that gathers an operand, of which each block has its part alone.
-    gathered: Option<usize>,
+    /// Statements that gather an operand each, of which each block has its part alone.
+    gathered: Vec<usize>,
 }
 
 impl Product {
     /// That of a nest which [`columns_of`] reads as one, if its points have rows and columns.
     pub fn new(cx: &Cx<'_>, group: &Group, columns: &Columns) -> Option<Product> {
         let contractions = vec![(group.members[0].stmt, columns.clone())];
-        let problem = problem(cx, group, &contractions, None)?;
+        let problem = problem(cx, group, &contractions, &[])?;
         (problem.has_tiles() || few::plan(&problem).is_some())
-            .then_some(Product { contractions, gathered: None })
+            .then_some(Product { contractions, gathered: Vec::new() })
     }
 
     /// The problem of these contractions and what else a group has.
     fn problem<'a>(&self, cx: &'a Cx<'a>, group: &'a Group) -> Option<Problem<'a>> {
-        problem(cx, group, &self.contractions, self.gathered)
+        problem(cx, group, &self.contractions, &self.gathered)
     }
 
     /// The kernel with another contraction that has the same points and reads one of the operands, if what follows needs both: neither is
@@ -71,8 +71,9 @@ impl Product {
         let mut group = draft.group.clone();
         group.members.push(Member { stmt: s, bind });
         let contractions = vec![first.clone(), (s, columns.clone())];
-        match problem(cx, &group, &contractions, None).filter(|problem| problem.apart.contains(&1)) {
-            Some(_) => Ok(Draft::new(group, draft.at_load, Product { contractions, gathered: None })),
+        let gathered = self.gathered.clone();
+        match problem(cx, &group, &contractions, &gathered).filter(|problem| problem.apart.contains(&1)) {
+            Some(_) => Ok(Draft::new(group, draft.at_load, Product { contractions, gathered })),
             None => Err(NoFuse::OtherPoints),
         }
     }
@@ -110,11 +111,11 @@ impl Family for Product {
     }
 
     fn wants_packing(&self) -> bool {
-        self.contractions.len() == 1
+        self.gathered.len() < self.contractions.len()
     }
 
-    fn packing(&self) -> Option<usize> {
-        self.gathered
+    fn packing(&self) -> Vec<usize> {
+        self.gathered.clone()
     }
 
     fn plan(&self, cx: &Cx<'_>, group: &Group) -> Option<Planned> {
@@ -135,17 +136,18 @@ pub fn gathers(cx: &Cx<'_>, s: usize) -> bool {
 
 /// See [`crate::draft::Machine::pack`]: with what gathers an operand.
 pub fn pack(cx: &Cx<'_>, gathering: &Draft, product: &Draft) -> Option<Draft> {
-    let Product { contractions, gathered: None } = product.family::<Product>()? else { return None };
-    let (&[stmt], head) = (&gathering.stmts()[..], product.group.members.first()?.stmt) else { return None };
+    let Product { contractions, gathered } = product.family::<Product>()?;
+    let &[stmt] = &gathering.stmts()[..] else { return None };
+    let is_reader = |user: &usize| *user == stmt || contractions.iter().any(|of| of.0 == *user);
     let &[buf] = &cx.deps.stmts[stmt].writes[..] else { return None };
     let nest = nest_of(cx, stmt).filter(|nest| !gather::is_of_rows(cx.loops, nest))?;
     let is_at_call = !gathering.at_load && !product.at_load;
-    let is_own = !cx.deps.escapes[buf] && cx.deps.users[buf].iter().all(|user| [stmt, head].contains(user));
+    let is_own = !cx.deps.escapes[buf] && cx.deps.users[buf].iter().all(is_reader);
     if !is_at_call || !is_own {
         return None;
     }
-    let gathered = Some(stmt);
-    let problem = problem(cx, &product.group, contractions, gathered)?;
+    let gathered = [&gathered[..], &[stmt]].concat();
+    let problem = problem(cx, &product.group, contractions, &gathered)?;
     let operand = Operand::of(&problem).into_iter().find(|operand| operand.buf() == buf)?;
     gather::suits(&problem, nest, |axis| operand.value(axis)).then(|| {
         let family = Product { contractions: contractions.clone(), gathered };
@@ -153,13 +155,13 @@ pub fn pack(cx: &Cx<'_>, gathering: &Draft, product: &Draft) -> Option<Draft> {
     })
 }
 
-/// The contractions of a group, what gathers an operand of them, and who sums them. None where their points have no rows and columns.
+/// The contractions of a group, what gathers operands of them, and who sums them. None where their points have no rows and columns.
 fn problem<'a>(
     cx: &'a Cx<'a>,
     group: &'a Group,
     all: &[(usize, Columns)],
-    gathered: Option<usize>,
+    gathered: &[usize],
 ) -> Option<Problem<'a>> {
-    let gathered = gathered.and_then(|stmt| nest_of(cx, stmt));
+    let gathered = gathered.iter().filter_map(|&stmt| nest_of(cx, stmt)).collect();
     Some(warpgroups::if_faster(Problem::new(cx, group, all, gathered)?))
 }

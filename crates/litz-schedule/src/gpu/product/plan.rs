@@ -53,7 +53,7 @@ const UNDER_WAY: i64 = 30_000;
 /// Plans the kernel of a contraction and what follows it.
 pub fn plan(problem: &Problem<'_>) -> Planned {
     let tile = Tile::of(problem);
-    let Blocks { grid, starts, persistent } = blocks(problem, tile);
+    let Blocks { grid, starts, others, persistent } = blocks(problem, tile);
     let points = Points {
         problem,
         tile,
@@ -74,6 +74,9 @@ pub fn plan(problem: &Problem<'_>) -> Planned {
     };
     let last = problem.group.members.iter().map(of_member).collect();
     body.extend(points.finished(last));
+    for (axis, value) in others {
+        body.iter_mut().for_each(|tree| tree.replace(axis, value));
+    }
     let sums = tile.each.iter().product::<i64>() * problem.products.len() as i64;
     let is_full = problem.unit == Unit::Threads && sums == SUMS && problem.operand_bytes() <= 4;
     let registers = is_full.then_some(REGISTERS).or(problem.registers(
@@ -89,12 +92,15 @@ struct Blocks {
     grid: Vec<Axis>,
     /// Where the tile of a block begins along the rows and along the columns.
     starts: [Expr; 2],
+    /// Values of axes of the result that are not axes of the grid.
+    others: Vec<(Sym, Expr)>,
     /// Blocks that run all points of the grid.
     persistent: Option<Persistent>,
 }
 
 /// One block for each tile. Of warpgroups a unit runs one, which takes tile after tile and goes on copying meanwhile: in groups of a few
-/// tiles of rows and all of columns, so that tiles at the same time read the same operands.
+/// tiles of rows and all of columns, so that tiles at the same time read the same operands. Tiles of rows that data gives matrices to, one each,
+/// are neighbours where they have the same.
 fn blocks(problem: &Problem<'_>, tile: Tile) -> Blocks {
     let sides = tile.sides(problem.unit);
     let mut grid = problem.others.clone();
@@ -106,16 +112,26 @@ fn blocks(problem: &Problem<'_>, tile: Tile) -> Blocks {
     let is_persistent =
         matches!(problem.unit, Unit::Warpgroup(_)) && tile.count(problem, problem.unit) > i64::from(units);
     let persistent = is_persistent.then_some(Persistent { blocks: units, teams: tile.under_way });
-    let group = [8, 4, 2].into_iter().find(|&group| problem.cx.loops.facts.divides(group, counts[0]));
-    if let Some(group) = group.filter(|_| is_persistent && !is_one(0) && !is_one(1)) {
+    // The axis that counts tiles of rows besides that of their own.
+    let chosen = grid.last().copied().filter(|_| problem.is_chosen());
+    let rows = chosen.map_or(Expr::one(), |axis| axis.extent) * counts[0];
+    let group = [8, 4, 2].into_iter().find(|&group| problem.cx.loops.facts.divides(group, rows));
+    let group = group.filter(|_| is_persistent && !is_one(1) && (!is_one(0) || chosen.is_some()));
+    if let Some(group) = group {
         let [groups, inside, columns] = [name(0, "group"), name(0, "block"), name(1, "block")];
+        grid.truncate(grid.len() - usize::from(chosen.is_some()));
         grid.extend([
-            Axis { var: groups, extent: counts[0].floordiv(group) },
+            Axis { var: groups, extent: rows.floordiv(group) },
             Axis { var: columns, extent: counts[1] },
             Axis { var: inside, extent: Expr::int(group) },
         ]);
         let row = Expr::sym(groups) * group + Expr::sym(inside);
-        return Blocks { grid, starts: [row * sides[0], Expr::sym(columns) * sides[1]], persistent };
+        let column = Expr::sym(columns) * sides[1];
+        let (start, others) = match chosen {
+            Some(axis) => (row.modulo(counts[0]) * sides[0], vec![(axis.var, row.floordiv(counts[0]))]),
+            None => (row * sides[0], Vec::new()),
+        };
+        return Blocks { grid, starts: [start, column], others, persistent };
     }
     let starts = [0, 1].map(|side| {
         if is_one(side) {
@@ -125,7 +141,7 @@ fn blocks(problem: &Problem<'_>, tile: Tile) -> Blocks {
         grid.push(Axis { var: block, extent: counts[side] });
         Expr::sym(block) * sides[side]
     });
-    Blocks { grid, starts, persistent }
+    Blocks { grid, starts, others: Vec::new(), persistent }
 }
 
 /// Whether instructions side by side take columns in pairs, so that a thread has four neighbours of each row and eight bytes to store. Four

@@ -1,5 +1,6 @@
 //! Gathers what decides on the kernel of a contraction: the axes along the sides of its tiles, its sum, and who sums.
 
+use super::gather;
 use crate::axes::{merge_axes, order_axes};
 use crate::context::Cx;
 use crate::cost::{points, size};
@@ -10,7 +11,7 @@ use crate::nest;
 use litz_analysis::Contraction;
 use litz_analysis::access::{Stride, accesses, bound_places, side_exprs, stride, substitute};
 use litz_analysis::contraction::Columns;
-use litz_ir::loops::{Axis, Inst, InstOp, Loops, Nest};
+use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest};
 use litz_ir::schedule::{Leaf, Part, Tree};
 use litz_ir::target::{Gpu, Instruction, Target};
 use litz_sym::{Expr, Sym};
@@ -110,8 +111,8 @@ pub struct Problem<'a> {
     pub depth: Axis,
     /// Axes of the sum besides, outermost first.
     pub sum: Vec<Axis>,
-    /// The nest that gathers an operand: a block has its part of it.
-    pub gathered: Option<&'a Nest>,
+    /// Nests that gather an operand each: a block has its part of it.
+    pub gathered: Vec<&'a Nest>,
 }
 
 /// Points of a sum from which on warps that copy have a text of their own, and leave registers to the others, where a block has one tile: it takes a kernel
@@ -216,7 +217,7 @@ impl<'a> Problem<'a> {
         cx: &'a Cx<'a>,
         group: &'a Group,
         all: &[(usize, Columns)],
-        gathered: Option<&'a Nest>,
+        gathered: Vec<&'a Nest>,
     ) -> Option<Problem<'a>> {
         let Target::Gpu(gpu) = cx.target else { return None };
         let (loops, facts) = (cx.loops, &cx.loops.facts);
@@ -274,6 +275,16 @@ impl<'a> Problem<'a> {
         };
         let apart = if is_flat { [operands(1), operands(0)] } else { [operands(0), operands(1)] };
         Some(Problem { cx, group, products, gpu, unit, sides, apart, others, values, depth, sum, gathered })
+    }
+
+    /// Whether data chooses the matrix that tiles of rows are multiplied by.
+    pub fn is_chosen(&self) -> bool {
+        self.gathered.iter().any(|nest| gather::is_chosen(nest))
+    }
+
+    /// The nest that gathers a buffer.
+    pub fn gathering(&self, buf: Buf) -> Option<&'a Nest> {
+        self.gathered.iter().copied().find(|nest| nest.writes().contains(&buf))
     }
 
     /// Whether there are points for tiles of who sums.

@@ -80,7 +80,7 @@ impl Operand {
                 self.staged.copy(problem.cx, LocalSpace::Shared, layout)
             }
             // Threads read neighbours along the side: from different banks, wherever they lie.
-            Unit::Threads if !self.is_along_sum(problem) && !self.is_gathered(problem) => {
+            Unit::Threads if !self.is_along_sum(problem) && problem.gathering(self.buf()).is_none() => {
                 self.staged.copy(problem.cx, LocalSpace::Shared, Layout::Dense)
             }
             Unit::Warp(_) | Unit::Warpgroup(_) | Unit::Threads => {
@@ -107,23 +107,25 @@ impl Operand {
     /// Whether data chooses it, and blocks of so many points along its side and the sum may go past an end: which elements are copied is not known
     /// ahead then, as nothing chooses those that are not there.
     pub fn is_chosen_late(&self, problem: &Problem<'_>, points: [i64; 2]) -> bool {
-        let is_chosen = problem.gathered.is_some_and(gather::is_chosen);
-        is_chosen && self.is_gathered(problem) && self.staged.is_masked(problem.cx, points)
-    }
-
-    fn is_gathered(&self, problem: &Problem<'_>) -> bool {
-        problem.gathered.is_some_and(|nest| nest.writes().contains(&self.staged.buf))
+        let is_chosen = problem.gathering(self.buf()).is_some_and(gather::is_chosen);
+        is_chosen && self.staged.is_masked(problem.cx, points)
     }
 
     /// Whether boxes of it may be copied whose rows an instruction of a warpgroup takes: they go along the sum, or are of elements of 16 bits, which
-    /// are transposed.
+    /// are transposed. Of what a nest gathers they are cut out of where that is, and go past no end: what would be there, nobody knows.
     pub fn is_box(&self, problem: &Problem<'_>) -> bool {
         let data = &problem.cx.loops.bufs[self.staged.buf];
         let size = data.dtype.size() as i64;
         let is_last = |dim: usize| dim + 1 == data.sizes.len();
         let is_row = self.is_along_sum(problem)
             || size == 2 && is_last(self.staged.along[0]) && problem.points(self.side) * size >= ROW_BYTES;
-        !self.is_gathered(problem)
+        let facts = &problem.cx.loops.facts;
+        let is_whole = |nest: &Nest| {
+            gather::is_of_boxes(nest)
+                && facts.divides(ROW_BYTES / size, problem.sides[self.side].extent)
+                && facts.divides(problem.most_copied(problem.unit.depth()), problem.depth.extent)
+        };
+        problem.gathering(self.buf()).is_none_or(is_whole)
             && is_row
             && self.vector * size == i64::from(Gpu::VECTOR_BYTES)
             && data.sizes.len() <= Gpu::BOX_DIMS
@@ -173,7 +175,7 @@ fn operand(problem: &Problem<'_>, product: &Contracted<'_>, buf: Buf, index: &[E
         return None;
     }
     let vector = staged.vector(problem.cx, &facts)?;
-    let Some(nest) = problem.gathered.filter(|nest| nest.writes().contains(&buf)) else {
+    let Some(nest) = problem.gathering(buf) else {
         return Some(Operand { staged, side, vector, loads: 1 });
     };
     let staged = staged.made_by(nest)?;

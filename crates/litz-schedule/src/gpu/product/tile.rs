@@ -182,14 +182,16 @@ impl Tile {
                 _ => turns.saturating_mul(most.max((most + around) / 2)).saturating_add(around),
             }
         };
-        // Panels of columns that boxes of an operand fill are whole.
-        let panels: Vec<usize> = match unit {
-            Unit::Warpgroup(_) => {
-                let all = Operand::of(problem).into_iter();
-                all.filter(|operand| !operand.is_along_sum(problem)).map(|operand| operand.side).collect()
-            }
+        // Panels of columns that boxes of an operand fill are whole, and boxes of what is gathered.
+        let boxes = match unit {
+            Unit::Warpgroup(_) => Operand::of(problem),
             Unit::Warp(_) | Unit::Threads => Vec::new(),
         };
+        let sides_of = |is_wanted: &dyn Fn(&Operand) -> bool| -> Vec<usize> {
+            boxes.iter().filter(|operand| is_wanted(operand)).map(|operand| operand.side).collect()
+        };
+        let panels = sides_of(&|operand| !operand.is_along_sum(problem));
+        let gathered = sides_of(&|operand| problem.gathering(operand.buf()).is_some());
         // The last team has points to sum, too, and a thread registers for its sums.
         let suits = |tile: &&Tile| {
             let sides = tile.sides(unit);
@@ -198,6 +200,9 @@ impl Tile {
             (sums * count <= MOST_SUMS[usize::from(is_pair)] || sums == 1)
                 && (!is_pair || tile.count(problem, unit) > i64::from(problem.gpu.units))
                 && panels.iter().all(|&side| sides[side] * bytes % ROW_BYTES == 0)
+                && gathered
+                    .iter()
+                    .all(|&side| problem.cx.loops.facts.divides(sides[side], problem.sides[side].extent))
                 && [0, 1].iter().all(|&side| {
                     let before = sides[side] / tile.teams[side] * (tile.teams[side] - 1);
                     tile.teams[side] == 1 || before < problem.points(side)

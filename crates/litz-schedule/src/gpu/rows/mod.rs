@@ -163,7 +163,7 @@ pub fn take(cx: &Cx<'_>, draft: &Draft, s: usize) -> Result<Draft, NoFuse> {
     }
     let Target::Gpu(gpu) = cx.target else { return Err(NoFuse::OtherShape) };
     let loses_rows = rows(&joined) * 4 < i64::from(gpu.units) && rows(&joined) < rows(group);
-    if loses_rows || rows(&joined) * 2 <= i64::from(gpu.units) && wants_units(cx, group, s) {
+    if loses_rows || rows(&joined) <= i64::from(gpu.units) && wants_units(cx, group, s) {
         return Err(NoFuse::LessParallel);
     }
     if overwrites(cx, group, s) || team(cx, &joined).is_none() {
