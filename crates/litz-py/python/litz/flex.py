@@ -94,16 +94,17 @@ def _dense(query, key, value, score_mod, block_mask, scale, kernel_options, scor
     precise = torch.float64 if query.dtype == torch.float64 else torch.float32
     spread = lambda x: x.repeat_interleave(heads // x.shape[1], 1).expand(batches, heads, *x.shape[2:]).flatten(0, 1)
     queries, keys, values = query.flatten(0, 1), spread(key), spread(value)
+    counted = lambda count: torch.arange(count, device=query.device)
     places = (
-        torch.arange(batches).view(-1, 1).expand(batches, heads).flatten(),
-        torch.arange(heads).expand(batches, heads).flatten(),
-        torch.arange(rows),
-        torch.arange(keys.shape[1]),
+        counted(batches).view(-1, 1).expand(batches, heads).flatten(),
+        counted(heads).expand(batches, heads).flatten(),
+        counted(rows),
+        counted(keys.shape[1]),
     )
     score_mod, mask_mod = _everywhere(score_mod, (0,), score_buffers), _everywhere(block_mask[-1], (), mask_buffers)
     with TransformGetItemToIndex():
         scores = queries.to(precise).bmm(keys.to(precise).transpose(1, 2)) * scale
-        removed = torch.tensor(-math.inf, dtype=precise)
+        removed = torch.full((), -math.inf, dtype=precise, device=query.device)
         scores = torch.where(mask_mod(*places, *mask_buffers), score_mod(scores, *places, *score_buffers), removed)
     sums = torch.where((scores == -math.inf).all(-1), -math.inf, scores.logsumexp(-1))
     result = torch._safe_softmax(scores, -1).to(query.dtype).bmm(values.to(query.dtype))

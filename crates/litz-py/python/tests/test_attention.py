@@ -281,6 +281,23 @@ def test_flexible_attention(f, dtype):
 
 
 @needs_litz
+def test_flexible_attention_is_written_out_where_its_queries_are():
+    """A device that this machine does not have: nothing that is written out is the host's but numbers."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    from litz import flex
+
+    score = lambda score, batch, head, query, key: score - (query - key) * 0.01
+    mask = lambda batch, head, query, key: query >= key
+    with FakeTensorMode():
+        q = torch.empty(2, 4, 64, 16, device="cuda", dtype=torch.bfloat16)
+        traced = make_fx(torch.func.functionalize(lambda q, k, v: flex._dense(q, k, v, score, (mask,), 0.25, {})))(q, q, q)
+    made = [node.meta["val"] for node in traced.graph.nodes if "val" in node.meta]
+    assert len(made) > 20 and {value.device.type for value in made if value.dim()} == {"cuda"}
+
+
+@needs_litz
 @pytest.mark.parametrize("groups", [1, 3])
 def test_flexible_attention_of_groups(groups):
     q, k, v = randn(2, 6, 9, 8), randn(2, 6 // groups, 9, 8), randn(2, 6 // groups, 9, 8)
