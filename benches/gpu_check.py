@@ -13,7 +13,8 @@ a time limit; what it has found by then counts. Sections:
   sanitizer  file tests under compute-sanitizer: memcheck, racecheck, synccheck
   kernels    memory-bound kernels and products against eager mode, Inductor and a copy of the same bytes
   attention  attention against eager mode and Inductor
-  products   linear layers of models against eager mode, which is cuBLAS, and Inductor
+  products   products of models and others against eager mode, which is cuBLAS, and Inductor
+  convolutions  convolutions of ResNet-50 against eager mode, which is cuDNN, and Inductor
   captured   whole models, most in bfloat16, each call one graph that PyTorch captures, against eager mode's and Inductor's
   token      one token of a decoder of 1.2 billion weights, captured, with each kernel's launch, time and bytes beside the rate of a copy
   launch     the time that a small kernel takes, and a call
@@ -49,7 +50,7 @@ BENCHES, TESTS = ROOT / "benches", ROOT / "crates/litz-py/python/tests"
 
 # Sections in order, and the seconds that each may take.
 LIMITS = {
-    "files": 240, "cases": 400, "kernels": 300, "attention": 120, "products": 150, "launch": 60, "captured": 300, "token": 240, "start": 180, "models": 300,
+    "files": 240, "cases": 400, "kernels": 300, "attention": 120, "products": 300, "convolutions": 120, "launch": 60, "captured": 300, "token": 240, "start": 180, "models": 300,
     "repeat": 300, "memory": 240, "gpus": 120, "capture": 120, "random": 300, "opinfo": 560, "corpus": 400, "sanitizer": 300,
 }
 # Those that have the figures of docs/gpu.md.
@@ -413,7 +414,7 @@ def lines_of_checks(rows, script: pathlib.Path):
 
 SECTIONS = {
     "files": files, "cases": cases, "opinfo": opinfo, "corpus": corpus, "random": random, "sanitizer": sanitizer, "gpus": gpus, "capture": capture,
-    **{name: timed(name) for name in (*MEASURED, "products", "models", "repeat", "memory")},
+    **{name: timed(name) for name in (*MEASURED, "products", "convolutions", "models", "repeat", "memory")},
 }
 
 

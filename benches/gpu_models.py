@@ -80,6 +80,7 @@ def captured_table():
     ids = lambda words, length: (torch.randint(0, words, (1, length)),)
     rows |= {
         "llama, 1 x 1024": (lambda: (Prompt(), ids(128256, 1024)), torch.bfloat16),
+        "eight experts, 4096 tokens": (lambda: (Experts(), (torch.randn(4096, 4096),)), torch.bfloat16),
         "gpt2, 1 x 128": (lambda: (Transformer(50257, is_causal=True), ids(50257, 128)), torch.bfloat16),
         "bert-base, 1 x 128, float32": (lambda: (Transformer(30522), ids(30522, 128)), torch.float32),
     }
@@ -165,6 +166,26 @@ class Token(Decoder):
             return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, enable_gqa=True)
 
         return self.decode(ids, place, attend)
+
+
+class Experts(nn.Module):
+    """The feed-forward part of a layer by the sizes of Mixtral: each token goes through two of eight experts, whose tokens are sorted to be neighbours."""
+
+    def __init__(self, width=4096, up=14336, experts=8, active=2):
+        super().__init__()
+        self.active, self.scores = active, nn.Linear(width, experts, bias=False)
+        matrices = lambda rows, columns: nn.Parameter(torch.randn(experts, rows, columns) * rows**-0.5)
+        self.gate, self.up, self.down = matrices(width, up), matrices(width, up), matrices(up, width)
+
+    def forward(self, x):
+        shares, chosen = self.scores(x).float().softmax(-1).topk(self.active)
+        order = chosen.flatten().argsort(stable=True)
+        tokens = order // self.active
+        ends = (chosen.flatten()[:, None] == torch.arange(len(self.up), device=x.device)).sum(0).cumsum(0).int()
+        rows = x[tokens]
+        inner = F.silu(torch._grouped_mm(rows, self.gate, ends)) * torch._grouped_mm(rows, self.up, ends)
+        shares = (shares / shares.sum(-1, keepdim=True)).flatten()[order].to(x.dtype)
+        return torch.zeros_like(x).index_add(0, tokens, torch._grouped_mm(inner, self.down, ends) * shares[:, None])
 
 
 def token(**sizes):

@@ -16,11 +16,12 @@ import warnings
 
 warnings.filterwarnings("ignore")
 
+import gpu_kernels
 import gpu_models
 import torch
+from gpu_kernels import normal
 from gpu_models import model_table
 from torch import nn
-from torch.nn import functional as F
 
 from litz.dynamo import backend
 
@@ -100,47 +101,6 @@ def medians(turns: dict, rounds: int = ROUNDS) -> dict[str, float]:
     return {name: statistics.median(of) for name, of in times.items()}
 
 
-def normal(*shape, dtype):
-    return torch.randn(shape, device="cuda", dtype=torch.float32).to(dtype)
-
-
-def kernel_table(dtype):
-    """Kernels by name: the function, what makes its inputs, and floating-point operations of a call."""
-    n = lambda *shape: normal(*shape, dtype=dtype)
-    rows = {}
-    for columns in (1024, 4096):
-        shape = (4096, columns)
-        weight, bias = n(columns), n(columns)
-        rows |= {
-            f"gelu {columns}": (F.gelu, lambda shape=shape: (n(*shape),), 0),
-            f"layer_norm {columns}": (lambda x, c=columns, w=weight, b=bias: F.layer_norm(x, (c,), w, b), lambda shape=shape: (n(*shape),), 0),
-            f"rms_norm {columns}": (lambda x, c=columns, w=weight: F.rms_norm(x, (c,), w), lambda shape=shape: (n(*shape),), 0),
-            f"add+rms_norm {columns}": (
-                lambda x, y, c=columns, w=weight: ((s := x + y), F.rms_norm(s, (c,), w)), lambda shape=shape: (n(*shape), n(*shape)), 0
-            ),
-            f"softmax {columns}": (lambda x: torch.softmax(x, -1), lambda shape=shape: (n(*shape),), 0),
-        }
-    targets = lambda count: torch.randint(0, 50257, (count,), device="cuda")
-    index = torch.randint(0, 8192, (8192,), device="cuda")
-    rows |= {
-        "softmax 16384": (lambda x: torch.softmax(x, -1), lambda: (n(4096, 16384),), 0),
-        "cross_entropy 4096x50257": (F.cross_entropy, lambda: (n(4096, 50257), targets(4096)), 0),
-        "sum 2^26": (lambda x: x.sum(), lambda: (n(1 << 26),), 0),
-        "column sum 32768x768": (lambda x: x.sum(0), lambda: (n(32768, 768),), 0),
-        "transpose+add 4096": (lambda x, y: x.t() + y, lambda: (n(4096, 4096), n(4096, 4096)), 0),
-        "cumsum 2^24": (lambda x: x.cumsum(0), lambda: (n(1 << 24),), 0),
-        "index_add 8192x768": (lambda x, y: x.index_add(0, index, y), lambda: (n(8192, 768), n(8192, 768)), 0),
-        "topk 50 of 4096x50257": (lambda x: torch.topk(x, 50), lambda: (n(4096, 50257),), 0),
-        "product 4096^3": (torch.matmul, lambda: (n(4096, 4096), n(4096, 4096)), 2 * 4096**3),
-        "product 4095x4097x4099": (torch.matmul, lambda: (n(4095, 4097), n(4097, 4099)), 2 * 4095 * 4097 * 4099),
-        "product 8x4096x4096": (torch.matmul, lambda: (n(8, 4096), n(4096, 4096)), 2 * 8 * 4096**2),
-        "linear+gelu 4096^3": (
-            lambda x, w, b: F.gelu(F.linear(x, w, b)), lambda: (n(4096, 4096), n(4096, 4096), n(4096)), 2 * 4096**3
-        ),
-    }
-    return rows
-
-
 def time_kernel(rows, name, function, make, flops):
     """Adds the row of a kernel."""
     first = make()
@@ -166,7 +126,7 @@ def time_kernel(rows, name, function, make, flops):
     found = {f"{peer}_us": value for peer, value in times.items()}
     rate = {"tflops": flops / times["litz"] / 1e6} if flops and "litz" in times else {}
     by_host = [peer for peer, (_, _, how) in turns.items() if how != "graph"]
-    is_right = "litz" in times and error < CLOSE[first[0].dtype]
+    is_right = "litz" in times and error < CLOSE[(result if isinstance(result, torch.Tensor) else result[0]).dtype]
     rows.add(name, is_right, error=error, MB=moved / 1e6, **found, **ratios, **rate, **({"not_captured": by_host} if by_host else {}), **missing)
 
 
@@ -174,7 +134,21 @@ def kernels(rows, options):
     torch.backends.cuda.matmul.allow_tf32 = False
     for dtype in (torch.bfloat16, torch.float32):
         short = {torch.bfloat16: "bf16", torch.float32: "f32"}[dtype]
-        time_kernels(rows, {f"{name} {short}": kernel for name, kernel in kernel_table(dtype).items()})
+        time_kernels(rows, {f"{name} {short}": kernel for name, kernel in gpu_kernels.kernel_table(dtype).items()})
+
+
+def attention(rows, options):
+    time_kernels(rows, gpu_kernels.attention_table())
+
+
+def products(rows, options):
+    time_kernels(rows, gpu_kernels.product_table())
+
+
+def convolutions(rows, options):
+    """Of channels-last images, beside eager mode's, which are cuDNN's best of those that it tries."""
+    torch.backends.cudnn.benchmark = True
+    time_kernels(rows, gpu_kernels.convolution_table())
 
 
 def time_kernels(rows, table):
@@ -189,36 +163,6 @@ def time_kernels(rows, table):
         except RuntimeError as error:
             rows.add(name, False, why=f"{type(error).__name__}: {error}"[:300])
         torch.cuda.empty_cache()
-
-
-def attention(rows, options):
-    n = lambda *shape: normal(*shape, dtype=torch.bfloat16)
-    attend = F.scaled_dot_product_attention
-    causal = lambda q, k, v: attend(q, k, v, is_causal=True)
-
-    def packed(qkv):
-        return attend(*qkv.view(16, 197, 3, 12, 64).permute(2, 0, 3, 1, 4))
-
-    table = {"16 x 12 x 197 x 64 of a packed product": (packed, lambda: (n(16, 197, 3 * 768),), 4 * 16 * 12 * 197**2 * 64)}
-    for batch, heads, length, head, function in (
-        (16, 12, 128, 64, attend), (4, 12, 512, 64, causal), (1, 32, 1024, 64, causal), (4, 16, 2048, 64, attend), (4, 16, 2048, 64, causal),
-        (4, 16, 2048, 96, attend), (4, 8, 2048, 256, causal), (4, 32, 2048, 128, attend), (4, 32, 2048, 128, causal), (2, 16, 1000, 64, attend),
-    ):
-        shape, share = (batch, heads, length, head), 0.5 if function is causal else 1
-        name = " x ".join(map(str, shape)) + (" causal" if function is causal else "")
-        table[name] = (function, lambda shape=shape: tuple(n(*shape) for _ in range(3)), share * 4 * batch * heads * length**2 * head)
-    time_kernels(rows, table)
-
-
-def products(rows, options):
-    """Products of models in bfloat16 beside eager mode's, which are cuBLAS's, and Inductor's."""
-    n = lambda *shape: normal(*shape, dtype=torch.bfloat16)
-    gelu = lambda x, w, b: F.gelu(F.linear(x, w, b))
-    sizes = [(m, k, columns) for m in (2048, 3152) for k, columns in ((768, 2304), (768, 768), (768, 3072), (3072, 768))]
-    table = {f"linear {m} x {k} x {columns}": (F.linear, m, k, columns) for m, k, columns in (*sizes, (1024, 2048, 8192), (4096, 4096, 4096))}
-    table["linear and gelu 2048 x 768 x 3072"] = (gelu, 2048, 768, 3072)
-    make = lambda m, k, columns: lambda: (n(m, k), n(columns, k), n(columns))
-    time_kernels(rows, {name: (function, make(m, k, columns), 2 * m * k * columns) for name, (function, m, k, columns) in table.items()})
 
 
 def host_time(run, calls) -> float:
@@ -527,7 +471,7 @@ def repeat(rows, options):
     """Calls of one function give equal bits."""
     with torch.no_grad():
         for dtype in (torch.bfloat16, torch.float32):
-            for name, (function, make, _) in kernel_table(dtype).items():
+            for name, (function, make, _) in gpu_kernels.kernel_table(dtype).items():
                 torch._dynamo.reset()
                 given, fast = make(), torch.compile(function, backend="litz", dynamic=False)
                 compare_calls(rows, f"{name} {str(dtype).removeprefix('torch.')}", lambda: fast(*given))

@@ -42,10 +42,14 @@ class Int4Linear(nn.Module):
         self.bias = linear.bias
 
     def forward(self, x):
-        levels = torch.stack([self.bytes & 15, self.bytes >> 4], -1)
-        levels = levels.reshape(levels.shape[0], -1, self.group).to(x.dtype) - self.zero.to(x.dtype)[:, :, None]
-        weight = levels * self.scale.to(x.dtype)[:, :, None]
-        return F.linear(x, weight.reshape(weight.shape[0], -1), self.bias)
+        return F.linear(x, unpacked(self.bytes, self.scale.to(x.dtype), self.zero, self.group), self.bias)
+
+
+def unpacked(bytes: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor, group: int) -> torch.Tensor:
+    """The weights of two levels a byte, in the type of their scales."""
+    levels = torch.stack([bytes & 15, bytes >> 4], -1)
+    levels = levels.reshape(levels.shape[0], -1, group).to(scale.dtype) - zero.to(scale.dtype)[:, :, None]
+    return (levels * scale[:, :, None]).reshape(levels.shape[0], -1)
 
 
 def quantised(module: nn.Module, layer: type[nn.Module]) -> nn.Module:
