@@ -284,6 +284,7 @@ impl Emitter<'_> {
                     Access::Uniform(e) => self.scalar(e)?,
                     Access::Strided(..) | Access::Any(_) => self.vector(e)?,
                 };
+                self.keep_near(e, &value);
                 self.cast(&value, Dtype::I64, dtype)
             }
             Op::Cond(rel) => self.relation(rel),

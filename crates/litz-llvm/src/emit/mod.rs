@@ -25,7 +25,7 @@ mod transpose;
 mod ty;
 mod vector;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::rc::Rc;
 
@@ -223,6 +223,8 @@ struct Emitter<'k> {
     rounded: HashMap<Rc<str>, (Dtype, Option<Value>)>,
     /// Types and bits of whole numbers that are small and not negative, by name.
     small: HashMap<Rc<str>, (Dtype, u32)>,
+    /// Indices of either sign that are small, by name.
+    near: HashSet<Rc<str>>,
     /// How the tile registers are divided, from the first point to the last.
     tiles: Option<matrix::Shape>,
     /// Functions expanded inline so far.
@@ -249,6 +251,7 @@ impl<'k> Emitter<'k> {
             zeros: 0,
             rounded: HashMap::new(),
             small: HashMap::new(),
+            near: HashSet::new(),
             tiles: None,
             inlined: 0,
             status,

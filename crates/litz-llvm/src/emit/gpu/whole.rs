@@ -1,9 +1,11 @@
 //! Makes floats of small whole numbers, as of weights of a few bits.
 //!
 //! The instruction that converts runs at a quarter of the rate of others. A whole number `n` of less than 23 bits in the lower bits of the float 2^23 is
-//! the float `2^23 + n`, from which 2^23 is taken off exactly. Of a signed number of 8 bits, `n + 128` is put there, which is `n` with its sign turned over.
+//! the float `2^23 + n`, from which 2^23 is taken off exactly. Of a signed number of 8 bits, `n + 128` is put there, which is `n` with its sign turned over,
+//! and `n + 2^22` of an index that loops keep between -2^22 and 2^22, as the distance of a query and a key is.
 
 use litz_ir::{Dtype, Scalar, ScalarOp};
+use litz_sym::Expr;
 
 use super::super::Emitter;
 use super::super::block::Value;
@@ -19,6 +21,9 @@ const MOST_BITS: u32 = 22;
 impl Emitter<'_> {
     /// The f32 of a whole number that is known to be small. None of others, of vectors, and for other devices.
     pub(in super::super) fn float_of_small(&mut self, value: &Value, from: Dtype) -> Option<Value> {
+        if self.near.contains(&value.text) {
+            return Some(self.float_of_near(value));
+        }
         if self.thread.is_none() || value.ty.lanes != 1 || value.is_literal() {
             return None;
         }
@@ -37,6 +42,27 @@ impl Emitter<'_> {
         let above = self.b.convert("bitcast", &word, Prim::F32);
         let base = self.b.constant_of(above.ty, Scalar::Float((BASE + half) as f64));
         Some(self.b.binary("fsub", &above, &base))
+    }
+
+    /// The f32 of an index that is near zero.
+    fn float_of_near(&mut self, value: &Value) -> Value {
+        let (half, word) = (1 << MOST_BITS, self.b.convert("trunc", value, Prim::I32));
+        let base = self.b.constant_of(word.ty, Scalar::Int(BITS_OF_BASE + half));
+        let word = self.b.binary("add", &word, &base);
+        let above = self.b.convert("bitcast", &word, Prim::F32);
+        let base = self.b.constant_of(above.ty, Scalar::Float((BASE + half) as f64));
+        self.b.binary("fsub", &above, &base)
+    }
+
+    /// Notes that the value of an expression is near zero, if what the loops around count says so.
+    pub(in super::super) fn keep_near(&mut self, e: Expr, value: &Value) {
+        if self.thread.is_none() || value.is_literal() || value.ty.prim != Prim::I64 {
+            return;
+        }
+        let (range, most) = (self.facts.bounds(e), 1 << MOST_BITS);
+        if -most <= range.lo && range.hi < most {
+            self.near.insert(value.text.clone());
+        }
     }
 
     /// How many bits a whole number has at most that is not negative, where that is known.
