@@ -4,7 +4,6 @@
 //! A matrix for each tile of rows, `ws[t, k, j] = w[of[t], k, j]`, is such an operand, and so are the windows of a convolution,
 //! `patches[m, t]`. Each block copies its part of the matrix from where that is.
 
-use super::problem::Problem;
 use crate::axes::fresh;
 use crate::context::Cx;
 use crate::gpu::stage::is_guarded_at_end;
@@ -15,10 +14,9 @@ use litz_ir::target::Gpu;
 use litz_sym::{Expr, Sym};
 
 /// Whether a nest gathers an operand of a product whose blocks copy their parts of it to shared memory. `value` says what an axis of the nest is,
-/// in terms of the kernel's axes.
-pub fn suits(problem: &Problem<'_>, nest: &Nest, value: impl Fn(Sym) -> Option<Expr>) -> bool {
+/// in terms of the kernel's axes, of which these are `inside` of a tile.
+pub fn suits(inside: [Sym; 3], nest: &Nest, value: impl Fn(Sym) -> Option<Expr>) -> bool {
     let Some((InstOp::Load { guard, .. }, choices)) = choices(nest) else { return false };
-    let inside = [problem.sides[0].var, problem.sides[1].var, problem.depth.var];
     let is_same = |axis: Sym| value(axis).is_some_and(|at| !inside.iter().any(|&axis| at.has_sym(axis)));
     (guard.is_empty() || !is_chosen(nest)) && choices.into_iter().all(is_same)
 }

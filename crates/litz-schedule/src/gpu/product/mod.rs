@@ -149,7 +149,8 @@ pub fn pack(cx: &Cx<'_>, gathering: &Draft, product: &Draft) -> Option<Draft> {
     let gathered = [&gathered[..], &[stmt]].concat();
     let problem = problem(cx, &product.group, contractions, &gathered)?;
     let operand = Operand::of(&problem).into_iter().find(|operand| operand.buf() == buf)?;
-    gather::suits(&problem, nest, |axis| operand.value(axis)).then(|| {
+    let inside = [problem.sides[0].var, problem.sides[1].var, problem.depth.var];
+    gather::suits(inside, nest, |axis| operand.value(axis)).then(|| {
         let family = Product { contractions: contractions.clone(), gathered };
         Draft::new(product.group.clone(), product.at_load, family)
     })

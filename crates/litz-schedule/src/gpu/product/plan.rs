@@ -43,8 +43,9 @@ const REGISTERS: u32 = 128;
 /// Lanes of a warp along the rows and along the columns of what its threads sum: from shared memory they load four places and eight.
 const LANES: [i64; 2] = [4, 8];
 
-/// Buffers in rotation, at most: more would wait for the memory no shorter.
+/// Buffers in rotation, at most, of boxes and of what warps copy, whose buffers may be small: more would wait for the memory no shorter.
 const MOST_BUFFERS: i64 = 8;
+const MOST_OF_WARPS: i64 = 16;
 
 /// Bytes that blocks of warps copy ahead, at least: what memory hands over in the time that it takes to answer, for each unit (4.8 TB/s, 800 ns,
 /// 132 units).
@@ -78,7 +79,10 @@ pub fn plan(problem: &Problem<'_>) -> Planned {
         body.iter_mut().for_each(|tree| tree.replace(axis, value));
     }
     let sums = tile.each.iter().product::<i64>() * problem.products.len() as i64;
-    let is_full = problem.unit == Unit::Threads && sums == SUMS && problem.operand_bytes() <= 4;
+    // Of operands that both lie along the sum a thread loads four numbers of each of its rows and columns at once, for which it needs registers.
+    let operands = Operand::of(problem);
+    let are_along = !operands.is_empty() && operands.iter().all(|operand| operand.is_along_sum(problem));
+    let is_full = problem.unit == Unit::Threads && sums == SUMS && problem.operand_bytes() <= 4 && !are_along;
     let registers = is_full.then_some(REGISTERS).or(problem.registers(
         tile.threads(problem.unit) * persistent.map_or(1, |stays| i64::from(stays.teams)),
         persistent.is_some(),
@@ -262,7 +266,13 @@ impl Points<'_> {
     fn buffers(&self, steps: Expr) -> u32 {
         let problem = self.problem;
         let sides = self.tile.sides(problem.unit);
-        let points = sides[0] * problem.apart[0] + sides[1] * problem.apart[1];
+        // What blocks load of an operand that all of them load comes from the cache: of warps, which have few points of it, as much as of the other.
+        let is_common = |side: usize| {
+            let is_one = |side: usize| problem.points(side) <= sides[side];
+            matches!(problem.unit, Unit::Warp(_)) && is_one(side) && !is_one(1 - side)
+        };
+        let own = [0, 1].into_iter().filter(|&side| !is_common(side));
+        let points: i64 = own.map(|side| sides[side] * problem.apart[side]).sum();
         let bytes = points * problem.most_copied(problem.unit.depth()) * problem.operand_bytes();
         match problem.unit {
             Unit::Warpgroup(_) => {
@@ -271,7 +281,7 @@ impl Points<'_> {
                 ((problem.shared_bytes() - results) / bytes).clamp(2, MOST_BUFFERS) as u32
             }
             Unit::Warp(_) => {
-                let most = size(&problem.cx.loops.facts, steps).clamp(BUFFERS.into(), MOST_BUFFERS);
+                let most = size(&problem.cx.loops.facts, steps).clamp(BUFFERS.into(), MOST_OF_WARPS);
                 (1 + ceil_div(UNDER_WAY, bytes)).clamp(BUFFERS.into(), most) as u32
             }
             Unit::Threads => BUFFERS,
