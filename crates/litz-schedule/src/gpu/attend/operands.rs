@@ -3,7 +3,7 @@
 use super::problem::{Kind, Problem, Task, Unit, ceil_to};
 use crate::gpu::stage::{Copying, LEAST_COPIED, Staged};
 use litz_analysis::access::substitute;
-use litz_ir::loops::{Buf, InstOp};
+use litz_ir::loops::{Axis, Buf, InstOp};
 use litz_ir::schedule::{Layout, LocalSpace, Tree};
 use litz_ir::target::Gpu;
 use litz_sym::Expr;
@@ -56,6 +56,31 @@ pub fn operands(problem: &Problem<'_>) -> [Vec<Operand>; 2] {
     found
 }
 
+/// What is loaded at the points of rows and columns in each iteration, as a bias or a mask is: boxes of it, if they can be copied. A lane has two neighbours of
+/// each row, of which four lanes load 16 bytes from where they are, and wait for them in each iteration.
+pub fn of_points(problem: &Problem<'_>) -> Vec<Operand> {
+    let loads = |buf: Buf| {
+        let bodies = problem.tasks().flat_map(|task| &task.nest.body);
+        bodies.filter(|inst| matches!(&inst.op, InstOp::Load { buf: other, .. } if *other == buf)).count()
+    };
+    let found = problem.parts[1].iter().flat_map(|task| {
+        let (columns, operands) = match task.kind {
+            Kind::Points(columns) => (columns, &[][..]),
+            Kind::Product { columns, ref operands, .. } => (columns, &operands[..]),
+            Kind::Row | Kind::Reduction(_) => return Vec::new(),
+        };
+        let of_load = |op: &InstOp| {
+            let InstOp::Load { buf, guard, .. } = op else { return None };
+            let is_alone = guard.is_empty() && loads(*buf) == 1 && !is_passed_on(problem, *buf);
+            let axes = ([problem.row, columns.axis], [problem.rows(), columns.padded()]);
+            copied(problem, task, (op, 0), axes).filter(|found| is_alone && found.1)
+        };
+        let insts = task.nest.body.iter().enumerate().filter(|(at, _)| !operands.contains(at));
+        insts.filter_map(|(_, inst)| of_load(&inst.op)).map(|found| found.0).collect()
+    });
+    found.filter(|operand| operand.panel(problem).is_some()).collect()
+}
+
 /// Whether a nest of the region stores to a buffer.
 pub fn is_passed_on(problem: &Problem<'_>, buf: Buf) -> bool {
     problem.tasks().any(|task| problem.cx.deps.stmts[task.member.stmt].writes.contains(&buf))
@@ -63,21 +88,30 @@ pub fn is_passed_on(problem: &Problem<'_>, buf: Buf) -> bool {
 
 /// What a product loads on one side, and whether it is something else in each iteration of the loop. None where it is loaded from where it is.
 fn operand(problem: &Problem<'_>, task: &Task<'_>, (side, load): (usize, usize)) -> Option<(Operand, bool)> {
-    let cx = problem.cx;
     let Kind::Product { columns, depth, by, .. } = task.kind else { return None };
-    let InstOp::Load { buf, index, guard, .. } = &task.nest.body[load].op else { return None };
+    let along = if side == 0 { problem.row } else { columns.axis };
+    let across = if side == 0 { problem.rows() } else { columns.padded() };
+    let points = [across, ceil_to(depth.extent.as_int().unwrap_or(0), i64::from(by.depth))];
+    copied(problem, task, (&task.nest.body[load].op, side), ([along, depth], points))
+}
+
+/// What a task loads along two axes, so many points of each at once, and whether it is something else in each iteration of the loop.
+fn copied(
+    problem: &Problem<'_>,
+    task: &Task<'_>,
+    (op, side): (&InstOp, usize),
+    (axes, points): ([Axis; 2], [i64; 2]),
+) -> Option<(Operand, bool)> {
+    let cx = problem.cx;
+    let InstOp::Load { buf, index, guard, .. } = op else { return None };
     let facts = task.nest.facts(&cx.loops.facts);
     let bind = |e: Expr| facts.simplify(substitute(substitute(e, &task.member.bind), &problem.values));
     let index: Vec<Expr> = index.iter().map(|&at| bind(at)).collect();
     let is_repeated = index.iter().any(|at| at.has_sym(problem.over.var));
-    let along = if side == 0 { problem.row } else { columns.axis };
-    let across = if side == 0 { problem.rows() } else { columns.padded() };
-    let points = [across, ceil_to(depth.extent.as_int().unwrap_or(0), i64::from(by.depth))];
-    let mut staged = Staged::of(cx, (problem.group, task.member), *buf, index, [along, depth])?;
+    let mut staged = Staged::of(cx, (problem.group, task.member), *buf, index, axes)?;
     // Beyond the end of an axis that begins elsewhere there are elements of something else.
     let is_padded = |at: usize| {
-        let axis = [along, depth][at];
-        !facts.simplify(axis.extent.modulo(points[at])).is_zero() && !staged.begins_at_zero(at)
+        !facts.simplify(axes[at].extent.modulo(points[at])).is_zero() && !staged.begins_at_zero(at)
     };
     let vector = staged.vector(cx, &facts).filter(|_| !is_padded(0) && !is_padded(1))?;
     staged.is_cut = !guard.is_empty();

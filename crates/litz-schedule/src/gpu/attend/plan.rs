@@ -34,7 +34,7 @@
 
 use super::operands::{Operand, operands};
 use super::problem::{BUFFERS, Columns, Kind, Problem, ROWS, Task, Unit, ceil_to};
-use super::warpgroups::buffers;
+use super::warpgroups::{buffers, copied_points};
 use crate::cost::{points, size};
 use crate::draft::Planned;
 use crate::gpu::{looped, passed_on, register};
@@ -72,7 +72,8 @@ pub fn plan(problem: &Problem<'_>) -> Planned {
     let (kept, passing): (Vec<Buf>, Vec<Buf>) =
         passed_on(problem.cx, problem.group).into_iter().partition(|&buf| problem.is_kept(buf));
     let registers = |bufs: Vec<Buf>| bufs.into_iter().map(|buf| register(problem.cx, buf));
-    let [once, repeated] = operands(problem);
+    let [once, mut repeated] = operands(problem);
+    repeated.extend(copied_points(problem));
     let copied = |operands: &[Operand], start: Expr| -> Vec<Tree> {
         let locals = operands.iter().map(|operand| operand.local(problem));
         locals.chain(operands.iter().map(|operand| operand.copies(problem, start))).collect()

@@ -1,6 +1,6 @@
 //! Lets warpgroups take the rows of a region, whose operands another warp has copied as boxes.
 
-use super::operands::{is_passed_on, operands};
+use super::operands::{Operand, is_passed_on, of_points, operands};
 use super::problem::{BUFFERS, Kind, Problem, Task, Unit};
 use crate::cost::{ceil_div, size};
 use litz_analysis::online;
@@ -58,12 +58,27 @@ pub fn by_warpgroups<'a>(problem: &Problem<'a>) -> Option<Problem<'a>> {
     suits.then_some(larger)
 }
 
+/// What blocks copy at the points of rows and columns, if there is room for it beside the operands.
+pub fn copied_points(problem: &Problem<'_>) -> Vec<Operand> {
+    match problem.unit {
+        Unit::Warps { .. } => Vec::new(),
+        Unit::Warpgroups(_) => {
+            let found = of_points(problem);
+            if buffers_with(problem, &found) >= BUFFERS { found } else { Vec::new() }
+        }
+    }
+}
+
 /// Buffers of what an iteration has copied, as many as there is room for, but no more than are of use: the next boxes are asked for when both warpgroups are
 /// done with a buffer, and take about as long as an iteration to be there.
 pub fn buffers(problem: &Problem<'_>) -> u32 {
-    let [once, repeated] =
-        operands(problem).map(|operands| operands.iter().map(|operand| operand.bytes(problem)).sum::<i64>());
-    let room = problem.gpu.shared_bytes - BARRIERS - once;
+    buffers_with(problem, &copied_points(problem))
+}
+
+fn buffers_with(problem: &Problem<'_>, more: &[Operand]) -> u32 {
+    let bytes = |operands: &[Operand]| operands.iter().map(|operand| operand.bytes(problem)).sum::<i64>();
+    let [once, repeated] = operands(problem).map(|operands| bytes(&operands));
+    let (room, repeated) = (problem.gpu.shared_bytes - BARRIERS - once, repeated + bytes(more));
     if repeated == 0 { 0 } else { (room / repeated).clamp(0, MOST_BUFFERS) as u32 }
 }
 

@@ -1,0 +1,83 @@
+//! Attention of a GPU whose scores have a bias or a mask for each query and key, which blocks copy as boxes: on the reference device it has the results
+//! of the CPU, which loads them where they are.
+
+#![allow(missing_docs, reason = "a test")]
+
+use litz::target::{Gpu, GpuIsa};
+use litz::{Model, Options, Target, Tensor, Value, Verify};
+use litz_ir::Dtype;
+use std::collections::HashMap;
+
+/// Heads, queries, keys and features, the sizes and the type of what is added to scores or removes some, and whether it is copied as boxes.
+const BIASES: [([usize; 4], [usize; 4], Dtype, bool); 7] = [
+    ([2, 128, 512, 64], [1, 2, 128, 512], Dtype::BF16, true),
+    ([2, 256, 512, 64], [1, 1, 256, 512], Dtype::BF16, true),
+    ([2, 128, 640, 64], [1, 1, 128, 640], Dtype::Bool, true),
+    ([1, 128, 512, 128], [1, 1, 128, 512], Dtype::BF16, true),
+    // Rows past the last query, a bias of all queries, and keys that fill no block.
+    ([2, 100, 512, 64], [1, 2, 100, 512], Dtype::BF16, true),
+    ([2, 128, 512, 64], [1, 1, 1, 512], Dtype::BF16, false),
+    ([2, 128, 520, 64], [1, 2, 128, 520], Dtype::BF16, false),
+];
+
+/// Numbers between -1 and 1, or true three times of four.
+fn numbers(dtype: Dtype, sizes: &[usize], seed: u32) -> Tensor {
+    let mut state = seed;
+    let count = sizes.iter().product::<usize>();
+    let bytes: Vec<u8> = (0..count)
+        .flat_map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let number = (state >> 16) % 257;
+            match dtype {
+                Dtype::Bool => vec![u8::from(number % 4 > 0)],
+                _ => ((number as f32 / 128.0 - 1.0).to_bits() >> 16).to_le_bytes()[..2].to_vec(),
+            }
+        })
+        .collect();
+    Tensor::from_bytes(dtype, sizes, &bytes).expect("it has so many bytes")
+}
+
+#[test]
+fn boxes_of_biases_are_right() {
+    for ([heads, queries, keys, features], sizes, dtype, is_boxed) in BIASES {
+        let name = format!("{heads} x {queries} x {keys} x {features} with {sizes:?} of {dtype}");
+        let text = format!(
+            "graph @g on cpu {{
+                %q: bf16[1, {heads}, {queries}, {features}] = input
+                %k: bf16[1, {heads}, {keys}, {features}] = input
+                %v: bf16[1, {heads}, {keys}, {features}] = input
+                %b: {dtype}{sizes:?} = input
+                %y: bf16[1, {heads}, {queries}, {features}] =
+                    aten.scaled_dot_product_attention.default(%q, %k, %v, %b, 0.0, false, none, false)
+                return %y
+            }}"
+        );
+        let model = || {
+            let graph =
+                litz_ir::text::graph::parse(&text).unwrap_or_else(|diags| panic!("{name}: {}", diags[0]));
+            Model::from_graph(graph, HashMap::new()).expect("it is a graph")
+        };
+        let given = [
+            numbers(Dtype::BF16, &[1, heads, queries, features], 1),
+            numbers(Dtype::BF16, &[1, heads, keys, features], 2),
+            numbers(Dtype::BF16, &[1, heads, keys, features], 3),
+            numbers(dtype, &sizes, 4),
+        ];
+        let run = |options: &Options| {
+            let compiled = model().compile(options).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert!(compiled.texts.unproved.is_empty(), "{name}: {:?}", compiled.texts.unproved);
+            let found = compiled.run(&given).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let Value::Tensor(found) = &found[0] else { panic!("{name}: no tensor") };
+            (found.to_f64(), compiled.texts.schedule.as_ref().expect("it has a schedule").to_string())
+        };
+        let target = Target::Gpu(Gpu::new(GpuIsa::Sm90, 2));
+        let (found, schedule) =
+            run(&Options { verify: Verify::Passes, reference: true, ..Options::for_target(target) });
+        let (expected, _) = run(&Options::default());
+        assert_eq!(schedule.contains("b_tile ["), is_boxed, "{name}: {schedule}");
+        assert!(schedule.contains("warpgroup"), "{name}: {schedule}");
+        for (at, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            assert!((found - expected).abs() <= 1e-2, "{name}: element {at}: {found}, expected {expected}");
+        }
+    }
+}
