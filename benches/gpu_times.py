@@ -444,7 +444,8 @@ def timeline(replay, path, replays=5) -> dict[tuple, list[tuple[float, float]]]:
 def start(rows, options):
     binary = ROOT / "bin/litz"
     binary.chmod(binary.stat().st_mode | 0o111)
-    for name, make in model_table().items():
+    llama = lambda: (gpu_models.Prompt().bfloat16(), (torch.randint(0, 128256, (1, 1024)),))
+    for name, make in (model_table() | {"llama": llama}).items():
         if name in ("mobilenet-v3", "convnext-t") or rows.kept(name):
             continue
         torch.manual_seed(0)
