@@ -29,7 +29,7 @@ fn numbers(dtype: Dtype, sizes: &[usize], seed: u32) -> Tensor {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             let number = (state >> 16) % 257;
             match dtype {
-                Dtype::Bool => vec![u8::from(number % 4 > 0)],
+                Dtype::Bool => vec![u8::from(!number.is_multiple_of(4))],
                 _ => ((number as f32 / 128.0 - 1.0).to_bits() >> 16).to_le_bytes()[..2].to_vec(),
             }
         })

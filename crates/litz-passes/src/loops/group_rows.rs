@@ -144,9 +144,9 @@ impl Grouped {
     /// What its tables depend on.
     fn key(&self, nest: &Nest) -> Key {
         let choice = shared::computed(nest, self.choice.value);
-        let chosen = nest.body[self.sum..].iter().filter_map(|inst| match &inst.op {
-            InstOp::Op(ScalarOp::Select, of) => Some(shared::computed(nest, of[0])),
-            _ => None,
+        let chosen = nest.body[self.sum..].iter().filter_map(|inst| {
+            let InstOp::Op(ScalarOp::Select, of) = &inst.op else { return None };
+            Some(shared::computed(nest, of[0]))
         });
         let kept = chosen.collect();
         Key { choice, row: self.row, count: self.choice.count, height: self.height, kept }

@@ -97,22 +97,17 @@ impl Chain {
         let mut body = nest.body.clone();
         for inst in &mut body {
             let is_of_row = |at: &Expr| at.has_sym(row);
-            let ty = inst.ty;
-            match &inst.op {
-                InstOp::Load { buf, index, guard, .. } if index.iter().any(is_of_row) => {
-                    let [first, rest @ ..] = &index[..] else { return None };
-                    let is_row = first.as_sym() == Some(row) && !rest.iter().any(is_of_row);
-                    if !is_row || !guard.is_empty() {
-                        return None;
-                    }
-                    let index = [&element(&[tile, inside])[..], rest].concat();
-                    let (own, from) = self.tiled(cx, *buf)?;
-                    inst.op = (from <= writer).then(|| load(own, index, ty))?;
-                }
-                InstOp::Store { .. } => {}
-                op if op.exprs().iter().any(is_of_row) => return None,
-                _ => {}
+            if matches!(inst.op, InstOp::Store { .. }) || !inst.op.exprs().iter().any(is_of_row) {
+                continue;
             }
+            let InstOp::Load { buf, index, guard, .. } = &inst.op else { return None };
+            let [first, rest @ ..] = &index[..] else { return None };
+            if first.as_sym() != Some(row) || rest.iter().any(is_of_row) || !guard.is_empty() {
+                return None;
+            }
+            let index = [&element(&[tile, inside])[..], rest].concat();
+            let (own, from) = self.tiled(cx, *buf)?;
+            inst.op = (from <= writer).then(|| load(own, index, inst.ty))?;
         }
         let axes: Vec<Axis> = [tile, inside].into_iter().chain(nest.axes[1..].iter().copied()).collect();
         let data = &cx.loops.bufs[buf];
