@@ -60,16 +60,24 @@ impl Chain {
         made: &Tiled,
         at: usize,
     ) {
-        if let Some((buf, _)) = rows_of(grouped, nest)
+        // All of a buffer, which no other statement stores to.
+        let is_all = |buf: Buf, axes: &[Axis]| {
+            axes.iter().map(|axis| axis.extent).eq(loops.bufs[buf].sizes.iter().copied())
+        };
+        if let Some((buf, own)) = rows_of(grouped, nest)
             && uses.writers(buf).len() <= usize::from(loops.is_internal(buf))
+            && is_all(buf, &[&[grouped.row], &own[..]].concat())
         {
             self.in_tiles.entry(buf).or_insert((made.rows, at));
         }
-        let whole = element(&[&[grouped.row], &grouped.columns[..]].concat());
+        let axes = [&[grouped.row], &grouped.columns[..]].concat();
+        let whole = element(&axes);
         let is_of_row = |at: &Expr| at.syms().iter().all(|&sym| sym == grouped.row.var);
         let kept = self.key.kept.iter().flatten().flat_map(|inst| inst.op.exprs());
         if let Some(InstOp::Store { buf, index, .. }) = nest.body.last().map(|inst| &inst.op)
             && *index == whole
+            && uses.writers(*buf) == [at]
+            && is_all(*buf, &axes)
             && kept.into_iter().all(|at| is_of_row(&at))
             && exact_type(nest, grouped.sum) == Some(loops.bufs[*buf].dtype)
         {
@@ -90,7 +98,7 @@ impl Chain {
         }
         let (&[writer], true) = (cx.uses.writers(buf), cx.loops.is_internal(buf)) else { return None };
         let Stmt::Nest(nest) = &cx.loops.stmts[writer] else { return None };
-        let (nest, row) = (nest.clone(), self.row_of(nest, buf)?);
+        let (nest, row) = (nest.clone(), self.row_of(cx.loops, nest, buf)?);
         let [tile, inside] = [("tile", self.sizes[0]), ("inside", self.sizes[1])].map(|(name, extent)| {
             Axis { var: names::symbol(name, &cx.loops.facts, nest.all_axes()), extent }
         });
@@ -129,7 +137,7 @@ impl Chain {
     }
 
     /// The axis of the rows of a nest that computes `buf` point by point, each element in its place.
-    fn row_of(&self, nest: &Nest, buf: Buf) -> Option<Sym> {
+    fn row_of(&self, loops: &Loops, nest: &Nest, buf: Buf) -> Option<Sym> {
         let is_plain = nest.reduced.is_empty() && nest.idle.is_none() && nest.scanned().next().is_none();
         let is_pointwise = |op: &InstOp| {
             matches!(
@@ -146,7 +154,11 @@ impl Chain {
         });
         let ((target, index), None) = (stores.next()?, stores.next()) else { return None };
         let row = nest.axes.first()?;
-        let is_whole = target == buf && *index == element(&nest.axes) && row.extent == self.key.row.extent;
+        let sizes = nest.axes.iter().map(|axis| axis.extent);
+        let is_whole = target == buf
+            && *index == element(&nest.axes)
+            && sizes.eq(loops.bufs[buf].sizes.iter().copied())
+            && row.extent == self.key.row.extent;
         (is_plain && is_whole && nest.body.iter().all(|inst| is_pointwise(&inst.op))).then_some(row.var)
     }
 }
