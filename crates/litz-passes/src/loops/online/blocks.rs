@@ -77,9 +77,10 @@ impl Blocks {
     }
 }
 
+/// Whether an element is one of its buffer: columns past the last one may be before the first element, where a nest goes through a dimension backwards.
 fn is_inside(loops: &Loops, buf: Buf, index: &[Expr], facts: &Facts) -> bool {
     let mut coordinates = index.iter().zip(&loops.bufs[buf].sizes);
-    coordinates.all(|(&at, &size)| facts.holds(&Rel::lt(at, size)))
+    coordinates.all(|(&at, &size)| facts.holds(&Rel::lt(at, size)) && facts.holds(&Rel::le(0, at)))
 }
 
 /// What a value is at points where a condition fails, such as for columns past the last one.
