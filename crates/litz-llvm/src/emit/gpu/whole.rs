@@ -21,7 +21,8 @@ const MOST_BITS: u32 = 22;
 impl Emitter<'_> {
     /// The f32 of a whole number that is known to be small. None of others, of vectors, and for other devices.
     pub(in super::super) fn float_of_small(&mut self, value: &Value, from: Dtype) -> Option<Value> {
-        if self.near.contains(&value.text) {
+        // As an unsigned number the same bits are another one.
+        if from == Dtype::I64 && self.near.contains(&value.text) {
             return Some(self.float_of_near(value));
         }
         if self.thread.is_none() || value.ty.lanes != 1 || value.is_literal() {
