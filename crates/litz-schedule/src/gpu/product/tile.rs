@@ -99,7 +99,7 @@ const BEGIN: i64 = 500;
 const STORE: i64 = 12;
 const INSTRUCTION: i64 = 2;
 
-/// Sums of a thread, at most, and of one of which each has half of a block's tiles.
+/// Words of the sums of a thread, at most, and of one of which each has half of a block's tiles.
 const MOST_SUMS: [i64; 2] = [128, 160];
 
 impl Tile {
@@ -199,12 +199,14 @@ impl Tile {
         };
         let panels = sides_of(&|operand| !operand.is_along_sum(problem));
         let gathered = sides_of(&|operand| problem.gathering(operand.buf()).is_some());
-        // The last team has points to sum, too, and a thread registers for its sums.
+        // The last team has points to sum, too, and a thread registers for its sums, each of so many words.
+        let sum = problem.products[0].nest.body.iter().find(|inst| inst.op.is_reduction());
+        let words = sum.map_or(1, |sum| ceil_div(sum.ty.size() as i64, 4));
         let suits = |tile: &&Tile| {
             let sides = tile.sides(unit);
             let sums = sides.iter().product::<i64>() / tile.threads(unit);
             let is_pair = tile.under_way > 1;
-            (sums * count <= MOST_SUMS[usize::from(is_pair)] || sums == 1)
+            (sums * count * words <= MOST_SUMS[usize::from(is_pair)] || sums == 1)
                 && (!is_pair || tile.count(problem, unit) > i64::from(problem.gpu.units))
                 && panels.iter().all(|&side| sides[side] * bytes % ROW_BYTES == 0)
                 && gathered
