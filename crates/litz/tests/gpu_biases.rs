@@ -3,10 +3,11 @@
 
 #![allow(missing_docs, reason = "a test")]
 
-use litz::target::{Gpu, GpuIsa};
-use litz::{Model, Options, Target, Tensor, Value, Verify};
+mod on_both;
+
+use litz::Tensor;
 use litz_ir::Dtype;
-use std::collections::HashMap;
+use on_both::Found;
 
 /// Heads, queries, keys and features, the sizes and the type of what is added to scores or removes some, and whether it is copied as boxes.
 const BIASES: [([usize; 4], [usize; 4], Dtype, bool); 7] = [
@@ -52,28 +53,13 @@ fn boxes_of_biases_are_right() {
                 return %y
             }}"
         );
-        let model = || {
-            let graph =
-                litz_ir::text::graph::parse(&text).unwrap_or_else(|diags| panic!("{name}: {}", diags[0]));
-            Model::from_graph(graph, HashMap::new()).expect("it is a graph")
-        };
         let given = [
             numbers(Dtype::BF16, &[1, heads, queries, features], 1),
             numbers(Dtype::BF16, &[1, heads, keys, features], 2),
             numbers(Dtype::BF16, &[1, heads, keys, features], 3),
             numbers(dtype, &sizes, 4),
         ];
-        let run = |options: &Options| {
-            let compiled = model().compile(options).unwrap_or_else(|error| panic!("{name}: {error}"));
-            assert!(compiled.texts.unproved.is_empty(), "{name}: {:?}", compiled.texts.unproved);
-            let found = compiled.run(&given).unwrap_or_else(|error| panic!("{name}: {error}"));
-            let Value::Tensor(found) = &found[0] else { panic!("{name}: no tensor") };
-            (found.to_f64(), compiled.texts.schedule.as_ref().expect("it has a schedule").to_string())
-        };
-        let target = Target::Gpu(Gpu::new(GpuIsa::Sm90, 2));
-        let (found, schedule) =
-            run(&Options { verify: Verify::Passes, reference: true, ..Options::for_target(target) });
-        let (expected, _) = run(&Options::default());
+        let Found { of_gpu: found, of_cpu: expected, schedule } = on_both::run(&name, &text, 2, &given);
         assert_eq!(schedule.contains("b_tile ["), is_boxed, "{name}: {schedule}");
         assert!(schedule.contains("warpgroup"), "{name}: {schedule}");
         for (at, (found, expected)) in found.iter().zip(&expected).enumerate() {

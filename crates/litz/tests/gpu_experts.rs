@@ -3,10 +3,11 @@
 
 #![allow(missing_docs, reason = "a test")]
 
-use litz::target::{Gpu, GpuIsa};
-use litz::{Model, Options, Target, Tensor, Value, Verify};
+mod on_both;
+
+use litz::Tensor;
 use litz_ir::Dtype;
-use std::collections::HashMap;
+use on_both::Found;
 
 /// Rows, width, width of what is between, units, and where groups end. Groups of 128 rows and more have tiles of 128, smaller ones of 64.
 const EXPERTS: [([usize; 3], u32, &[i32]); 5] = [
@@ -51,11 +52,6 @@ fn tiles_of_experts_are_right() {
             }}"
         );
         let name = format!("{rows} x {width} x {between} on {units} units");
-        let model = || {
-            let graph =
-                litz_ir::text::graph::parse(&text).unwrap_or_else(|diags| panic!("{name}: {}", diags[0]));
-            Model::from_graph(graph, HashMap::new()).expect("it is a graph")
-        };
         let ends: Vec<u8> = ends.iter().flat_map(|end| end.to_le_bytes()).collect();
         let given = [
             numbers(&[rows, width], 1),
@@ -64,17 +60,7 @@ fn tiles_of_experts_are_right() {
             numbers(&[groups, width, between], 3),
             numbers(&[groups, between, width], 4),
         ];
-        let run = |options: &Options| {
-            let compiled = model().compile(options).unwrap_or_else(|error| panic!("{name}: {error}"));
-            assert!(compiled.texts.unproved.is_empty(), "{name}: {:?}", compiled.texts.unproved);
-            let found = compiled.run(&given).unwrap_or_else(|error| panic!("{name}: {error}"));
-            let Value::Tensor(found) = &found[0] else { panic!("{name}: no tensor") };
-            (found.to_f64(), compiled.texts.schedule.as_ref().expect("it has a schedule").to_string())
-        };
-        let target = Target::Gpu(Gpu::new(GpuIsa::Sm90, units));
-        let (found, schedule) =
-            run(&Options { verify: Verify::Passes, reference: true, ..Options::for_target(target) });
-        let (expected, _) = run(&Options::default());
+        let Found { of_gpu: found, of_cpu: expected, schedule } = on_both::run(&name, &text, units, &given);
         assert_eq!(found, expected, "{name}");
         // All are of instructions of warpgroups, and rows are gathered once: what is between two products is computed in tiles.
         assert_eq!(schedule.matches("mma mi in 64, ").count(), 3, "{name}: {schedule}");
