@@ -16,7 +16,7 @@
 use super::super::split_reduce::{element, load};
 use super::super::{Edits, Names, cse, names};
 use super::Grouped;
-use super::shared::{Key, Tables};
+use super::shared::{Key, Tables, sole_writer};
 use super::tiles::{Tiled, exact_type};
 use litz_analysis::Uses;
 use litz_ir::graph::TensorType;
@@ -96,8 +96,7 @@ impl Chain {
         if let Some(&known) = self.in_tiles.get(&buf) {
             return Some(known);
         }
-        let (&[writer], true) = (cx.uses.writers(buf), cx.loops.is_internal(buf)) else { return None };
-        let Stmt::Nest(nest) = &cx.loops.stmts[writer] else { return None };
+        let (writer, nest) = sole_writer(cx.loops, cx.uses, buf)?;
         let (nest, row) = (nest.clone(), self.row_of(cx.loops, nest, buf)?);
         let [tile, inside] = [("tile", self.sizes[0]), ("inside", self.sizes[1])].map(|(name, extent)| {
             Axis { var: names::symbol(name, &cx.loops.facts, nest.all_axes()), extent }

@@ -65,11 +65,7 @@ pub fn load_first(loops: &Loops, uses: &Uses, nest: &mut Nest) {
 
 /// An earlier buffer with the elements of `buf`: a nest computes them in the same way from what is the same at both.
 fn first_like(loops: &Loops, uses: &Uses, buf: Buf) -> Option<Buf> {
-    let sole = |buf: Buf| {
-        let &[writer] = uses.writers(buf) else { return None };
-        let Stmt::Nest(nest) = &loops.stmts[writer] else { return None };
-        loops.is_internal(buf).then_some((writer, nest))
-    };
+    let sole = |buf: Buf| sole_writer(loops, uses, buf);
     let (own, nest) = sole(buf)?;
     let body = stores_to(nest, buf)?;
     let is_like = |other: &Nest| {
@@ -87,6 +83,13 @@ fn first_like(loops: &Loops, uses: &Uses, buf: Buf) -> Option<Buf> {
         let (writer, nest) = sole(other)?;
         (is_same && writer == at && is_kept(at) && is_like(nest)).then_some(other)
     })
+}
+
+/// The nest that alone stores to a buffer of the program's own, and its position.
+pub fn sole_writer<'a>(loops: &'a Loops, uses: &Uses, buf: Buf) -> Option<(usize, &'a Nest)> {
+    let &[writer] = uses.writers(buf) else { return None };
+    let Stmt::Nest(nest) = &loops.stmts[writer] else { return None };
+    loops.is_internal(buf).then_some((writer, nest))
 }
 
 /// The body of a nest of one store, with `buf` as what it stores to.
