@@ -49,7 +49,7 @@ use litz_sym::{Expr, Facts, Rel, Sym};
 use std::collections::BTreeMap;
 
 pub use act::{Act, Op, Part, PartMut, Sync, Touch};
-pub use box_copy::{BoxCopy, BoxDim, BoxMap, MapDim};
+pub use box_copy::{BoxCopy, BoxDim, BoxMap, BoxPoints, Cut, MapDim, PointDim, Windows};
 pub use fragment::{Fragment, FragmentLoad, FragmentProduct, Operand, Panels, Rows};
 pub use lanes::LaneReduction;
 pub use product::{Dot, Element, Matrix, MatrixProduct};

@@ -7,8 +7,8 @@
 use litz_sym::{Expr, Rel, Sym};
 
 use super::{
-    BoxCopy, BoxDim, Dot, Element, Filling, Fragment, FragmentLoad, FragmentProduct, LaneReduction, Matrix,
-    MatrixProduct, Mem, Operand, Panels, Ring, Rows, Val, Warps,
+    BoxCopy, BoxDim, BoxPoints, Dot, Element, Filling, Fragment, FragmentLoad, FragmentProduct,
+    LaneReduction, Matrix, MatrixProduct, Mem, Operand, Panels, PointDim, Ring, Rows, Val, Warps,
 };
 use crate::dtype::Dtype;
 use crate::loops::Axis;
@@ -376,9 +376,15 @@ macro_rules! each_part {
                     $f($Part::access(touch, mem, index, guard));
                 }
             }
-            Act::BoxCopy(BoxCopy { from, origin, to, first, dims }) => {
+            Act::BoxCopy(BoxCopy { from, origin, to, first, points, dims }) => {
                 $f($Part::always(Touch::Load, from, None, $one(origin)));
                 $f($Part::always(Touch::Store, to, None, $one(first)));
+                for BoxPoints { count: _, first, dims } in points.$iter() {
+                    $f($Part::Expr(first));
+                    for PointDim { count, by: _, step, corner: _, offset, end } in dims.$iter() {
+                        [count, step, offset, end].into_iter().for_each(|at| $f($Part::Expr(at)));
+                    }
+                }
                 for BoxDim { count: _, step, range } in dims.$iter() {
                     $f($Part::Expr(step));
                     range.$iter().flatten().for_each(|bound| $f($Part::Expr(bound)));

@@ -1,6 +1,6 @@
 //! Defines the act by which one thread has a box of elements copied to shared memory.
 
-use litz_sym::{Expr, Rel, Sym};
+use litz_sym::{Expr, Range, Rel, Sym};
 
 use super::{Act, Kernel, Mem, Stmt, visit};
 use crate::loops::Axis;
@@ -17,6 +17,8 @@ use crate::target::Gpu;
 ///
 /// It has up to [`BoxCopy::DIMS`] dimensions; the hardware's fifth is for what the place in global memory depends on besides. Its elements
 /// lie side by side in shared memory, or as its swizzle puts them. (PTX ISA, `cp.async.bulk.tensor`.)
+///
+/// A box of windows has [`BoxPoints`] outside of one dimension, the channels of each point.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct BoxCopy {
     /// Global memory.
@@ -27,8 +29,92 @@ pub struct BoxCopy {
     pub to: Mem,
     /// Where the box begins there.
     pub first: Expr,
+    /// Points of windows, outside of the dimensions.
+    pub points: Option<BoxPoints>,
     /// Dimensions of the box, outermost first; the elements along the last one are side by side in global memory, too.
     pub dims: Vec<BoxDim>,
+}
+
+/// Elements of a box that go through several dimensions of global memory, as digits of a number: points of windows, one tap of which the box is.
+///
+/// ```text
+/// copy box h[64*c] to s[0] of 128 points from 128*g over (32 step 50176 below 32, 14 by 2 step 1792 from -1 offset y below 28,
+///                                                          14 by 2 step 64 from -1 offset x below 28), 64 step 1
+///   =   for i in 128 { for j in 64 {
+///         n, r, q are the digits of 128*g + i: floordiv(.., 196), mod(floordiv(.., 14), 14), mod(.., 14)
+///         s[64*i + j] = h[64*c + 50176*n + 1792*(2*r - 1 + y) + 64*(2*q - 1 + x) + j]
+///                       if n < 32, 0 <= 2*r - 1 + y < 28, 0 <= 2*q - 1 + x < 28 else 0
+///       } }
+/// ```
+///
+/// (PTX ISA, `cp.async.bulk.tensor` in mode `im2col`: the corner is that of its bounding box, offsets are those of the instruction.)
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct BoxPoints {
+    /// How many.
+    pub count: u32,
+    /// The number of the first.
+    pub first: Expr,
+    /// What digits of the number count, the highest first, which goes on without end.
+    pub dims: Vec<PointDim>,
+}
+
+/// A dimension that a digit of points counts along.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct PointDim {
+    /// Points along it.
+    pub count: Expr,
+    /// Coordinates from one point to the next.
+    pub by: u32,
+    /// Elements of global memory from one coordinate to the next.
+    pub step: Expr,
+    /// The coordinate of the first point of the window's first tap; of taps behind it an offset is added.
+    pub corner: i64,
+    /// The tap's distance from the first one, not below zero.
+    pub offset: Expr,
+    /// How many coordinates there are from zero on: zeros stand for elements of others.
+    pub end: Expr,
+}
+
+impl BoxPoints {
+    /// Dimensions of global memory at most, and at least, beside channels.
+    pub const DIMS: std::ops::RangeInclusive<usize> = 2..=Gpu::BOX_DIMS - 1;
+    /// Coordinates from one point to the next, at most. (CUDA driver API, `cuTensorMapEncodeIm2col`.)
+    pub const MOST_BY: u32 = 8;
+
+    /// Coordinates of its bounding box's corners, and offsets, are below so much, and corners not below its opposite: what numbers of 16, 8 and 5
+    /// bits for each of one, two and three dimensions hold. (PTX ISA, `im2col`; CUDA driver API, `cuTensorMapEncodeIm2col`.)
+    pub fn limit(dims: usize) -> i64 {
+        match dims {
+            2 => 1 << 15,
+            3 => 1 << 7,
+            _ => 1 << 4,
+        }
+    }
+
+    /// The coordinates of the point of that number along each dimension, the highest first.
+    fn coordinates(&self, number: Expr) -> Vec<Expr> {
+        let mut rest = number;
+        let mut found: Vec<Expr> = Vec::new();
+        for (at, dim) in self.dims.iter().enumerate().rev() {
+            let digit = if at == 0 { rest } else { rest.modulo(dim.count) };
+            rest = rest.floordiv(dim.count);
+            found.push(digit * i64::from(dim.by) + dim.corner + dim.offset);
+        }
+        found.reverse();
+        found
+    }
+}
+
+impl PointDim {
+    /// The corners of the bounding box: where the first tap of the first and of the last point is, the latter from the dimension's last
+    /// coordinate. None where sizes are symbols, or what they are is beyond the limit.
+    pub fn corners(&self, limit: i64) -> Option<[i32; 2]> {
+        let (count, end) = (self.count.as_int()?, self.end.as_int()?);
+        let last = self.corner.checked_add(i64::from(self.by).checked_mul(count.checked_sub(1)?)?)?;
+        let ends = [self.corner, last.checked_sub(end.checked_sub(1)?)?];
+        let is_inside = ends.iter().all(|end| (-limit..limit).contains(end));
+        is_inside.then(|| ends.map(|end| end as i32))
+    }
 }
 
 /// A dimension of a box.
@@ -47,19 +133,55 @@ impl BoxCopy {
     /// Dimensions at most.
     pub const DIMS: usize = Gpu::BOX_DIMS - 1;
 
-    /// Loops over the elements of the box, outermost first.
+    /// Loops over the elements of the box, outermost first: over its points, then along its dimensions.
     pub fn axes(&self) -> Vec<Axis> {
-        let axis = |(number, dim): (usize, &BoxDim)| Axis {
+        let axis = |(number, count): (usize, u32)| Axis {
             var: Sym::new(&format!("box.{number}")),
-            extent: Expr::int(i64::from(dim.count)),
+            extent: Expr::int(i64::from(count)),
         };
-        self.dims.iter().enumerate().map(axis).collect()
+        self.counts().enumerate().map(axis).collect()
+    }
+
+    /// Elements along each loop.
+    fn counts(&self) -> impl Iterator<Item = u32> {
+        let points = self.points.iter().map(|points| points.count);
+        points.chain(self.dims.iter().map(|dim| dim.count))
+    }
+
+    /// Elements of the box.
+    pub fn elements(&self) -> i64 {
+        self.counts().map(i64::from).product()
     }
 
     /// Where the element at these coordinates of the box is in global memory, and what holds where it is there.
     pub fn outside(&self, axes: &[Axis]) -> (Expr, Vec<Rel>) {
+        let coordinates = |points: &BoxPoints| points.coordinates(points.first + Expr::sym(axes[0].var));
+        self.placed(axes, &self.points.as_ref().map(coordinates).unwrap_or_default())
+    }
+
+    /// As [`BoxCopy::outside`], for a proof that it is inside of global memory: whatever digits are, their coordinates are some of those that are
+    /// there, which are what the second list counts.
+    pub fn reached(&self, axes: &[Axis]) -> (Expr, Vec<Axis>, Vec<Rel>) {
+        let dims = self.points.iter().flat_map(|points| &points.dims).enumerate();
+        let coordinate = |(number, dim): (usize, &PointDim)| Axis {
+            var: Sym::new(&format!("box.at.{number}")),
+            extent: dim.end,
+        };
+        let there: Vec<Axis> = dims.map(coordinate).collect();
+        let coordinates: Vec<Expr> = there.iter().map(|axis| Expr::sym(axis.var)).collect();
+        let (place, mut guard) = self.placed(axes, &coordinates);
+        guard.drain(..2 * there.len());
+        (place, there, guard)
+    }
+
+    fn placed(&self, axes: &[Axis], coordinates: &[Expr]) -> (Expr, Vec<Rel>) {
         let (mut place, mut guard) = (self.origin, Vec::new());
-        for (dim, axis) in self.dims.iter().zip(axes) {
+        let points = self.points.iter().flat_map(|points| &points.dims);
+        for (dim, &at) in points.zip(coordinates) {
+            guard.extend([Rel::le(0, at), Rel::lt(at, dim.end)]);
+            place = place + dim.step * at;
+        }
+        for (dim, axis) in self.dims.iter().zip(&axes[usize::from(self.points.is_some())..]) {
             let mut at = Expr::sym(axis.var);
             if let Some([first, end]) = dim.range {
                 at = first + at;
@@ -77,7 +199,8 @@ impl BoxCopy {
     }
 }
 
-/// What a box is cut out of, as the hardware has it described: dimensions innermost first. (CUDA driver API, `cuTensorMapEncodeTiled`.)
+/// What a box is cut out of, as the hardware has it described: dimensions innermost first. (CUDA driver API, `cuTensorMapEncodeTiled` and
+/// `cuTensorMapEncodeIm2col`.)
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct BoxMap {
     /// Global memory.
@@ -86,6 +209,28 @@ pub struct BoxMap {
     pub swizzle: Option<u32>,
     /// Dimensions.
     pub dims: Vec<MapDim>,
+    /// How points of windows go through the dimensions between the first one, their channels, and the last one.
+    pub windows: Option<Windows>,
+}
+
+/// How points of windows go through dimensions.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Windows {
+    /// Points of a box.
+    pub count: u32,
+    /// The corners of the bounding box along each, and coordinates from one point to the next.
+    pub dims: Vec<([i32; 2], u32)>,
+}
+
+/// A box as the hardware is asked for it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cut {
+    /// What it is cut out of.
+    pub map: BoxMap,
+    /// The coordinates of its first element there, innermost first.
+    pub coordinates: Vec<Expr>,
+    /// The tap of windows along the dimensions that their points go through, innermost first.
+    pub offsets: Vec<Expr>,
 }
 
 impl BoxMap {
@@ -94,7 +239,7 @@ impl BoxMap {
         let mut maps = Vec::new();
         visit(&kernel.body, &mut |stmt| {
             if let Stmt::Act(Act::BoxCopy(copy)) = stmt
-                && let Some((map, _)) = copy.cut(kernel)
+                && let Some(Cut { map, .. }) = copy.cut(kernel)
                 && !maps.contains(&map)
             {
                 maps.push(map);
@@ -120,11 +265,16 @@ impl BoxCopy {
     ///
     /// A dimension without a range takes what of the origin its steps divide, so that boxes of one matrix have one description: in
     /// `x[64*k + 524288*g] .. of 128 step 4096, 64 step 1` rows begin at `128*g` and columns at `64*k`. What is left of an origin counts
-    /// the units of 16 bytes, in a dimension of its own. None where a coordinate could be negative: zeros would stand for its elements.
-    pub fn cut(&self, kernel: &Kernel) -> Option<(BoxMap, Vec<Expr>)> {
+    /// the units of 16 bytes, in a dimension of its own. None where a coordinate could be negative: zeros would stand for its elements; and of
+    /// windows where no hardware has such corners.
+    pub fn cut(&self, kernel: &Kernel) -> Option<Cut> {
         let [from, to] = [self.from, self.to].map(|mem| &kernel.mems[mem]);
         let size = from.dtype.size();
         let swizzle = to.swizzle.filter(|swizzle| swizzle.units(size).is_some());
+        let swizzle = swizzle.map(|swizzle| swizzle.row * size as u32);
+        if let Some(points) = &self.points {
+            return self.cut_windows(kernel, points, swizzle);
+        }
         let (mut dims, mut coordinates) = (Vec::new(), Vec::new());
         let mut origin = self.origin;
         let is_inside = |coordinate: Expr| is_natural(kernel, coordinate);
@@ -149,8 +299,57 @@ impl BoxCopy {
             dims.push(MapDim { count: 1, step: Expr::int(unit), end: from.span().ceildiv(unit) });
             coordinates.push(origin.floordiv(unit));
         }
-        let swizzle = swizzle.map(|swizzle| swizzle.row * size as u32);
-        Some((BoxMap { from: self.from, swizzle, dims }, coordinates))
+        let map = BoxMap { from: self.from, swizzle, dims, windows: None };
+        Some(Cut { map, coordinates, offsets: Vec::new() })
+    }
+
+    /// As [`BoxCopy::cut`], of windows: channels count elements from the origin, points begin where the first of them has its first tap.
+    fn cut_windows(&self, kernel: &Kernel, points: &BoxPoints, swizzle: Option<u32>) -> Option<Cut> {
+        let [channels] = &self.dims[..] else { return None };
+        is_natural(kernel, self.origin).then_some(())?;
+        let span = kernel.mems[self.from].span();
+        let mut dims = vec![MapDim { count: channels.count, step: channels.step, end: span }];
+        let mut coordinates = vec![self.origin];
+        let first: Vec<Expr> = points.dims.iter().map(|dim| dim.offset).collect();
+        let places = points.coordinates(points.first).into_iter().zip(first).map(|(at, offset)| at - offset);
+        let places: Vec<Expr> = places.collect();
+        for (number, (dim, at)) in points.dims.iter().zip(places).rev().enumerate() {
+            let count = if number == 0 { points.count } else { 1 };
+            dims.push(MapDim { count, step: dim.step, end: dim.end });
+            coordinates.push(at);
+        }
+        let (outermost, walked) = points.dims.split_first()?;
+        (outermost.by == 1 && outermost.corner == 0 && outermost.offset.is_zero()).then_some(())?;
+        let limit = BoxPoints::limit(points.dims.len());
+        let range = |sym: Sym| range_of(kernel, sym);
+        let fits = |dim: &PointDim| {
+            let offset = dim.offset.range(&range);
+            offset.lo >= 0 && offset.hi < 2 * limit
+        };
+        walked.iter().all(fits).then_some(())?;
+        let walked = || walked.iter().rev();
+        let corners: Option<Vec<_>> = walked().map(|dim| Some((dim.corners(limit)?, dim.by))).collect();
+        let windows = Some(Windows { count: points.count, dims: corners? });
+        let offsets = walked().map(|dim| dim.offset).collect();
+        Some(Cut { map: BoxMap { from: self.from, swizzle, dims, windows }, coordinates, offsets })
+    }
+}
+
+/// The values that a symbol may have in a kernel: of what a loop counts, or a ring, those of the longest that has the name.
+fn range_of(kernel: &Kernel, sym: Sym) -> Range {
+    let mut longest = kernel.grid.iter().filter(|axis| axis.var == sym).map(|axis| axis.extent).next();
+    let most = |extent: Expr| kernel.facts.bounds(extent).hi;
+    visit(&kernel.body, &mut |stmt| {
+        if let Stmt::Loop(inner) = stmt
+            && inner.var == sym
+            && longest.is_none_or(|known| most(known) < most(inner.extent))
+        {
+            longest = Some(inner.extent);
+        }
+    });
+    match longest {
+        Some(extent) => Range::new(0, most(extent).saturating_sub(1).max(0)),
+        None => kernel.facts.range_of(sym),
     }
 }
 
@@ -183,7 +382,7 @@ fn divided(sum: Expr, step: Expr) -> (Expr, Expr) {
 mod tests {
     use super::*;
     use crate::Dtype;
-    use crate::kernel::{MemData, MemorySpace, Swizzle};
+    use crate::kernel::{KernelLoopKind, Loop, MemData, MemorySpace, Swizzle};
     use litz_sym::parse;
 
     fn expr(text: &str) -> Expr {
@@ -205,8 +404,8 @@ mod tests {
             BoxDim { count: 128, step: expr(step), range },
             BoxDim { count: 64, step: Expr::one(), range: None },
         ];
-        let copy = BoxCopy { from, origin: expr(origin), to, first: Expr::zero(), dims };
-        let (map, coordinates) = copy.cut(&kernel)?;
+        let copy = BoxCopy { from, origin: expr(origin), to, first: Expr::zero(), points: None, dims };
+        let Cut { map, coordinates, .. } = copy.cut(&kernel)?;
         assert_eq!(map.swizzle, Some(128));
         let dims = map.dims.iter().map(|dim| format!("{} of {} step {}", dim.count, dim.end, dim.step));
         Some((dims.collect(), coordinates.iter().map(ToString::to_string).collect()))
@@ -232,5 +431,58 @@ mod tests {
         let (_, coordinates) = cut("64*k - 524288*b + 3670016", "4096", None).expect("a description");
         assert_eq!(coordinates, ["64*k", "-128*b + 896"]);
         assert_eq!(cut("64*k - 524288*b + 3145728", "4096", None), None);
+    }
+    #[test]
+    fn windows_have_corners_and_taps() {
+        let mut kernel = Kernel::new("k");
+        kernel.grid.push(Axis { var: Sym::new("g"), extent: Expr::int(13) });
+        let from = MemData::flat("h", Dtype::BF16, expr("50176*n"), MemorySpace::Read);
+        let to = MemData::flat("s", Dtype::BF16, expr("8192"), MemorySpace::Shared);
+        let (from, to) = (kernel.mems.push(from), kernel.mems.push(to));
+        let body = Vec::new();
+        let taps = Loop { kind: KernelLoopKind::For, var: Sym::new("k"), extent: Expr::int(3), body };
+        kernel.body.push(Stmt::Loop(taps));
+        let along = |count: &str, by, step: &str, corner, offset: &str, end: &str| PointDim {
+            count: expr(count),
+            by,
+            step: expr(step),
+            corner,
+            offset: expr(offset),
+            end: expr(end),
+        };
+        // Of images of 28 x 28 points every second is a point of 14 x 14: the first tap of the last is at 25, two from the last coordinate.
+        let points = |offset| BoxPoints {
+            count: 128,
+            first: expr("128*g"),
+            dims: vec![
+                along("n", 1, "50176", 0, "0", "n"),
+                along("14", 2, "1792", -1, offset, "28"),
+                along("14", 2, "64", -1, "0", "28"),
+            ],
+        };
+        let dims = vec![BoxDim { count: 64, step: Expr::one(), range: None }];
+        let copy = |offset| BoxCopy {
+            from,
+            origin: expr("0"),
+            to,
+            first: Expr::zero(),
+            points: Some(points(offset)),
+            dims: dims.clone(),
+        };
+        let cut = copy("k").cut(&kernel).expect("a description");
+        let ends: Vec<String> =
+            cut.map.dims.iter().map(|dim| format!("{} step {}", dim.end, dim.step)).collect();
+        assert_eq!(ends, ["50176*n step 1", "28 step 64", "28 step 1792", "n step 50176"]);
+        assert_eq!(cut.map.windows, Some(Windows { count: 128, dims: vec![([-1, -2], 2), ([-1, -2], 2)] }));
+        let coordinates: Vec<String> = cut.coordinates.iter().map(ToString::to_string).collect();
+        assert_eq!(coordinates[0], "0");
+        // 128 points are 9 rows of 14 and two more.
+        assert_eq!(coordinates[1], "4*mod(g, 7) - 1");
+        assert_eq!(cut.offsets, [expr("0"), expr("k")]);
+        assert_eq!(copy("k").elements(), 8192);
+        // Offsets are eight bits, and not below zero.
+        assert!(copy("100*k").cut(&kernel).is_some());
+        assert_eq!(copy("200*k").cut(&kernel), None);
+        assert_eq!(copy("k - 1").cut(&kernel), None);
     }
 }

@@ -10,8 +10,8 @@ use crate::diag::Diags;
 use crate::dtype::{Dtype, Kind};
 use crate::ids::Id;
 use crate::kernel::{
-    Act, Blocks, BoxCopy, BoxDim, Filling, Kernel, KernelLoopKind, LaneReduction, Loop, Mem, MemData,
-    MemorySpace, Op, Ring, RingData, Stmt, Sync, Val, Warps, visit,
+    Act, Blocks, BoxCopy, BoxDim, BoxPoints, Filling, Kernel, KernelLoopKind, LaneReduction, Loop, Mem,
+    MemData, MemorySpace, Op, PointDim, Ring, RingData, Stmt, Sync, Val, Warps, visit,
 };
 use crate::scalar::ReduceOp;
 use crate::target::{Gpu, Level, Team};
@@ -452,7 +452,7 @@ impl Verifier<'_> {
 
     /// Checks that one thread that fills a ring has a box copied, which the hardware has dimensions for.
     fn box_copy(&mut self, copy: &BoxCopy) {
-        let BoxCopy { from, origin, to, first, dims } = copy;
+        let BoxCopy { from, origin, to, first, points, dims } = copy;
         let place = format!("box to `{}`", self.mem_name(*to));
         self.element(*from, &[*origin], &place);
         self.writable(*to, &[*first], &place);
@@ -468,8 +468,10 @@ impl Verifier<'_> {
             self.report.expr(*step, &place);
             range.iter().flatten().for_each(|&bound| self.report.expr(bound, &place));
         }
-        let message = format_args!("{place}: {} dimensions, not 1 to {}", dims.len(), BoxCopy::DIMS);
-        self.report.check((1..=BoxCopy::DIMS).contains(&dims.len()), "wrong-box", message);
+        let most = if points.is_some() { 1 } else { BoxCopy::DIMS };
+        let message = format_args!("{place}: {} dimensions, not 1 to {most}", dims.len());
+        self.report.check((1..=most).contains(&dims.len()), "wrong-box", message);
+        points.iter().for_each(|points| self.box_points(points, &place));
         let is_known = data[1]
             .is_none_or(|data| data.swizzle.is_none_or(|swizzle| swizzle.is_of_boxes(data.dtype.size())));
         let message = format_args!("{place}: units change places there otherwise than boxes put them");
@@ -485,6 +487,31 @@ impl Verifier<'_> {
         self.report.check(is_one, "wrong-box", message);
         let message = format_args!("{place}: no ring is filled here");
         self.report.check(self.is_filling, "wrong-box", message);
+    }
+
+    /// Checks that the hardware goes through such points.
+    fn box_points(&mut self, points: &BoxPoints, place: &str) {
+        let BoxPoints { count, first, dims } = points;
+        self.report.expr(*first, place);
+        let message = format_args!("{place}: {count} points, not 1 to {}", Gpu::BOX_ELEMENTS);
+        self.report.check((1..=Gpu::BOX_ELEMENTS).contains(count), "wrong-box", message);
+        let [least, most] = [BoxPoints::DIMS.start(), BoxPoints::DIMS.end()];
+        let message =
+            format_args!("{place}: its points go through {} dimensions, not {least} to {most}", dims.len());
+        self.report.check(BoxPoints::DIMS.contains(&dims.len()), "wrong-box", message);
+        let limit = BoxPoints::limit(dims.len());
+        for (number, PointDim { count, by, step, corner, offset, end }) in dims.iter().enumerate() {
+            [count, step, offset, end].into_iter().for_each(|&at| self.report.expr(at, place));
+            let message = format_args!("{place}: points are {by} apart, not 1 to {}", BoxPoints::MOST_BY);
+            self.report.check((1..=BoxPoints::MOST_BY).contains(by), "wrong-box", message);
+            let message =
+                format_args!("{place}: the first point is at {corner}, not {} to {}", -limit, limit - 1);
+            self.report.check((-limit..limit).contains(corner), "wrong-box", message);
+            let is_plain = *by == 1 && *corner == 0 && offset.is_zero();
+            let message =
+                format_args!("{place}: the outermost dimension is gone through one by one, from zero on");
+            self.report.check(number > 0 || is_plain, "wrong-box", message);
+        }
     }
 
     /// Checks that an element that several combine with at once has one value, whoever comes first: sums and products of floats round.

@@ -197,10 +197,11 @@ impl Walk<'_> {
                 Stmt::Act(Act::BoxCopy(copy)) => {
                     let axes = copy.axes();
                     axes.iter().for_each(|&axis| self.enter_axis(axis));
-                    let (outside, guard) = copy.outside(&axes);
-                    self.access(copy.from, &[outside], &guard);
                     self.access(copy.to, &[copy.inside(&axes)], &[]);
-                    self.scopes.truncate(self.scopes.len() - axes.len());
+                    let (outside, there, guard) = copy.reached(&axes);
+                    there.iter().for_each(|&axis| self.enter_axis(axis));
+                    self.access(copy.from, &[outside], &guard);
+                    self.scopes.truncate(self.scopes.len() - there.len() - axes.len());
                 }
                 Stmt::Act(Act::Bind { sym, extent, .. }) => {
                     self.enter_axis(Axis { var: *sym, extent: *extent });

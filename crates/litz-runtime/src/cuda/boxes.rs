@@ -1,13 +1,13 @@
 //! Describes to the driver what boxes are cut out of.
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 
 use cudarc::driver::sys::{
     self, CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapInterleave,
     CUtensorMapL2promotion, CUtensorMapSwizzle,
 };
 use litz_ir::ids::Id;
-use litz_ir::kernel::{BoxMap, Kernel};
+use litz_ir::kernel::{BoxMap, Kernel, Windows};
 use litz_ir::target::Gpu;
 use litz_sym::Expr;
 
@@ -23,6 +23,7 @@ pub(super) struct Boxes {
     size: usize,
     swizzle: CUtensorMapSwizzle,
     dims: Vec<Dim>,
+    windows: Option<Windows>,
 }
 
 /// A dimension, innermost first.
@@ -62,6 +63,7 @@ impl Boxes {
             size: kernel.mems[map.from].dtype.size(),
             swizzle,
             dims: dims.collect::<Result<_, CudaError>>()?,
+            windows: map.windows.clone(),
         })
     }
 
@@ -70,7 +72,7 @@ impl Boxes {
     /// # Errors
     /// When sizes overflow, and when the driver takes them for none of a tensor.
     pub(super) fn describe(&self, start: u64, sizes: &[i64]) -> Result<CUtensorMap, CudaError> {
-        let wrong = || CudaError::new("cuTensorMapEncodeTiled", "its sizes overflow");
+        let wrong = || CudaError::new("a description of boxes", "its sizes overflow");
         let value = |formula: &Formula| {
             formula.eval(sizes).and_then(|value| u64::try_from(value).ok()).ok_or_else(wrong)
         };
@@ -90,24 +92,57 @@ impl Boxes {
             4 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT32,
             _ => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT64,
         };
-        let steps = vec![1u32; counts.len()];
+        let mut steps = vec![1u32; counts.len()];
         let mut map = CUtensorMap { opaque: [0; 16] };
+        let interleave = CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE;
+        let promotion = CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
+        let fill = CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE;
+        let start = start as *mut c_void;
+        let rank = counts.len() as u32;
+        if let Some(windows) = &self.windows {
+            let corner = |end: usize| windows.dims.iter().map(|(ends, _)| ends[end]).collect::<Vec<c_int>>();
+            let (lower, upper) = (corner(0), corner(1));
+            steps.iter_mut().skip(1).zip(&windows.dims).for_each(|(step, (_, by))| *step = *by);
+            // SAFETY: the lists have as many elements as there are dimensions, strides one less, corners two less, and live longer than the
+            // call. The address is only written down.
+            let result = unsafe {
+                sys::cuTensorMapEncodeIm2col(
+                    &raw mut map,
+                    kind,
+                    rank,
+                    start,
+                    ends.as_ptr(),
+                    strides.as_ptr(),
+                    lower.as_ptr(),
+                    upper.as_ptr(),
+                    counts[0],
+                    windows.count,
+                    steps.as_ptr(),
+                    interleave,
+                    self.swizzle,
+                    promotion,
+                    fill,
+                )
+            };
+            check("cuTensorMapEncodeIm2col", result)?;
+            return Ok(map);
+        }
         // SAFETY: the lists have as many elements as there are dimensions, strides one less, and live longer than the call. The address is
         // only written down.
         let result = unsafe {
             sys::cuTensorMapEncodeTiled(
                 &raw mut map,
                 kind,
-                counts.len() as u32,
-                start as *mut c_void,
+                rank,
+                start,
                 ends.as_ptr(),
                 strides.as_ptr(),
                 counts.as_ptr(),
                 steps.as_ptr(),
-                CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+                interleave,
                 self.swizzle,
-                CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-                CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+                promotion,
+                fill,
             )
         };
         check("cuTensorMapEncodeTiled", result)?;

@@ -337,9 +337,7 @@ fn iterations(
             Stmt::Act(Act::FragmentProduct(product)) => {
                 alone += 2 * product.shape().into_iter().product::<i64>()
             }
-            Stmt::Act(Act::BoxCopy(copy)) => {
-                alone += 2 * copy.dims.iter().map(|dim| i64::from(dim.count)).product::<i64>()
-            }
+            Stmt::Act(Act::BoxCopy(copy)) => alone += 2 * copy.elements(),
             Stmt::Act(Act::Sync(_) | Act::Prefetch { .. }) => {}
             // A load and a store, or a product and a sum.
             Stmt::Act(Act::Copy { .. } | Act::MulAdd { .. }) => alone += 2,

@@ -5,9 +5,9 @@ use litz_sym::{Expr, Sym};
 use crate::diag::Diags;
 use crate::dtype::Dtype;
 use crate::kernel::{
-    Act, BoxCopy, BoxDim, Dot, Element, Filling, Fragment, FragmentLoad, FragmentProduct, Kernel,
+    Act, BoxCopy, BoxDim, BoxPoints, Dot, Element, Filling, Fragment, FragmentLoad, FragmentProduct, Kernel,
     KernelLoopKind, LaneReduction, Loop, Matrix, MatrixProduct, Mem, MemData, MemorySpace, Op, Operand,
-    Panels, Ring, RingData, Rows, Stmt, Swizzle, Sync, Val, Warps,
+    Panels, PointDim, Ring, RingData, Rows, Stmt, Swizzle, Sync, Val, Warps,
 };
 use crate::scalar::{ReduceOp, ScalarOp};
 use crate::target::{Instruction, Level, Side};
@@ -313,6 +313,7 @@ impl Reader {
         cx.expect("to")?;
         let (to, first) = self.flat_element(cx)?;
         cx.expect("of")?;
+        let points = if cx.second_is("points") { Some(self.box_points(cx)?) } else { None };
         let dims = cx.commas(|cx| {
             let count = cx.integer()?;
             cx.expect("step")?;
@@ -324,7 +325,30 @@ impl Reader {
             cx.expect("below")?;
             Ok(BoxDim { count, step, range: Some([first, cx.expr()?]) })
         })?;
-        Ok(Stmt::Act(Act::BoxCopy(BoxCopy { from, origin, to, first, dims })))
+        Ok(Stmt::Act(Act::BoxCopy(BoxCopy { from, origin, to, first, points, dims })))
+    }
+
+    /// `128 points from 128*g over (32 step 3136 below 32, 7 by 2 step 64 from -1 offset x below 14),`.
+    fn box_points(&mut self, cx: &mut Cursor) -> Result<BoxPoints> {
+        let count = cx.integer()?;
+        cx.expect("points")?;
+        cx.expect("from")?;
+        let first = cx.expr()?;
+        cx.expect("over")?;
+        cx.expect("(")?;
+        let dims = cx.commas(|cx| {
+            let count = cx.expr()?;
+            let by = if cx.eat("by") { cx.integer()? } else { 1 };
+            cx.expect("step")?;
+            let step = cx.expr()?;
+            let corner = if cx.eat("from") { cx.integer()? } else { 0 };
+            let offset = if cx.eat("offset") { cx.expr()? } else { Expr::zero() };
+            cx.expect("below")?;
+            Ok(PointDim { count, by, step, corner, offset, end: cx.expr()? })
+        })?;
+        cx.expect(")")?;
+        cx.expect(",")?;
+        Ok(BoxPoints { count, first, dims })
     }
 
     /// `transposed along u`, or nothing.

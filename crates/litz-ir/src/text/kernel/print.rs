@@ -6,9 +6,9 @@ use litz_sym::Sym;
 
 use crate::ids::Id;
 use crate::kernel::{
-    Act, BoxCopy, BoxDim, Dot, Element, Fragment, FragmentLoad, FragmentProduct, Kernel, KernelLoopKind,
-    LaneReduction, Loop, Matrix, MatrixProduct, Mem, Op, Operand, Panels, Rows, Stmt, Swizzle, Sync, Val,
-    visit,
+    Act, BoxCopy, BoxDim, BoxPoints, Dot, Element, Fragment, FragmentLoad, FragmentProduct, Kernel,
+    KernelLoopKind, LaneReduction, Loop, Matrix, MatrixProduct, Mem, Op, Operand, Panels, PointDim, Rows,
+    Stmt, Swizzle, Sync, Val, visit,
 };
 use crate::text::print::{
     Behind, Commas, Declaration, GridLine, Guards, Indent, Name, Quoted, Shape, Sigil, commas, write_guards,
@@ -212,9 +212,14 @@ impl<'a> Printer<'a> {
                 let background = if *is_async { "async " } else { "" };
                 writeln!(f, "{indent}copy {background}{count} {from}{} to {to}", Along(*along))
             }
-            Stmt::Act(Act::BoxCopy(BoxCopy { from, origin, to, first, dims })) => {
+            Stmt::Act(Act::BoxCopy(BoxCopy { from, origin, to, first, points, dims })) => {
                 let (from, to) = (self.mem(*from), self.mem(*to));
                 write!(f, "{indent}copy box {from}[{origin}] to {to}[{first}] of ")?;
+                if let Some(BoxPoints { count, first, dims }) = points {
+                    write!(f, "{count} points from {first} over (")?;
+                    commas(f, dims, point_dim)?;
+                    f.write_str("), ")?;
+                }
                 commas(f, dims, |f, BoxDim { count, step, range }| {
                     write!(f, "{count} step {step}")?;
                     range.map_or(Ok(()), |[first, end]| write!(f, " from {first} below {end}"))
@@ -354,4 +359,21 @@ impl KernelLoopKind {
             KernelLoopKind::Mma => "mma",
         }
     }
+}
+
+/// A dimension of points: what is as it mostly is stays unsaid.
+fn point_dim(f: &mut Formatter, dim: &PointDim) -> fmt::Result {
+    let PointDim { count, by, step, corner, offset, end } = dim;
+    write!(f, "{count}")?;
+    if *by != 1 {
+        write!(f, " by {by}")?;
+    }
+    write!(f, " step {step}")?;
+    if *corner != 0 {
+        write!(f, " from {corner}")?;
+    }
+    if !offset.is_zero() {
+        write!(f, " offset {offset}")?;
+    }
+    write!(f, " below {end}")
 }

@@ -13,7 +13,9 @@
 //! released, is one for the phase before the first.)
 
 use litz_ir::ids::Id;
-use litz_ir::kernel::{Act, BoxCopy, BoxMap, Filling, Kernel, Mem, Ring, Roles, Shape, Stmt, Warps, visit};
+use litz_ir::kernel::{
+    Act, BoxCopy, BoxMap, Cut, Filling, Kernel, Mem, Ring, Roles, Shape, Stmt, Warps, visit,
+};
 use litz_ir::target::Gpu;
 use litz_sym::{Range, Sym};
 
@@ -194,7 +196,11 @@ impl Emitter<'_> {
 
     /// An instruction by its text, which may change any memory. Operands are registers of 32 and 64 bits.
     pub(super) fn ptx(&mut self, text: &str, operands: &[&Value]) {
-        let kind = |value: &&Value| if value.ty.prim.bits() == 64 { "l" } else { "r" };
+        let kind = |value: &&Value| match value.ty.prim.bits() {
+            64 => "l",
+            16 => "h",
+            _ => "r",
+        };
         let constraints: Vec<&str> = operands.iter().map(kind).chain(["~{memory}"]).collect();
         let arguments: Vec<String> =
             operands.iter().map(|value| format!("{} {}", value.ty, value.text)).collect();
@@ -315,8 +321,12 @@ impl Emitter<'_> {
         let Some(barrier) = self.here()?.filling.clone() else {
             return Err(EmitError::malformed(format!("a box for `{name}`, of which no buffer is acquired")));
         };
-        let none = || EmitError::unsupported(format!("a box for `{name}` whose origin may be negative"));
-        let (map, coordinates) = copy.cut(self.kernel).ok_or_else(none)?;
+        let none = || {
+            EmitError::unsupported(format!(
+                "a box for `{name}` whose origin may be negative, or its corners too far away"
+            ))
+        };
+        let Cut { map, coordinates, offsets } = copy.cut(self.kernel).ok_or_else(none)?;
         let is_size = |sym: &Sym| self.kernel.sizes.contains(sym);
         if !map.dims.iter().all(|dim| [dim.step, dim.end].iter().all(|at| at.syms().iter().all(is_size))) {
             return Err(EmitError::unsupported(format!(
@@ -325,8 +335,7 @@ impl Emitter<'_> {
         }
         let number = BoxMap::of(self.kernel).iter().position(|other| *other == map);
         let number = number.ok_or_else(|| EmitError::malformed("a box of no map"))?;
-        let bytes: u32 = map.dims.iter().map(|dim| dim.count).product::<u32>()
-            * self.kernel.mems[copy.to].dtype.size() as u32;
+        let bytes = copy.elements() * self.kernel.mems[copy.to].dtype.size() as i64;
         let first = self.resolve(copy.first);
         let target = self.address_from(copy.to, &self.mems[copy.to].base.clone(), first)?;
         let target = self.shared_word(&target);
@@ -337,12 +346,23 @@ impl Emitter<'_> {
             operands.push(self.b.convert("trunc", &at, Prim::I32));
         }
         operands.push(barrier.clone());
-        let names: Vec<String> = (2..2 + coordinates.len()).map(|at| format!("${at}")).collect();
+        for &at in &offsets {
+            let at = self.resolve(at);
+            let at = self.scalar(at)?;
+            operands.push(self.b.convert("trunc", &at, Prim::I16));
+        }
+        let names = |first: usize, count: usize| {
+            (first..first + count).map(|at| format!("${at}")).collect::<Vec<_>>().join(", ")
+        };
+        let dims = coordinates.len();
+        let (mode, tap) = match &map.windows {
+            None => ("tile", String::new()),
+            Some(_) => ("im2col", format!(", {{{}}}", names(3 + dims, offsets.len()))),
+        };
         let text = format!(
-            "cp.async.bulk.tensor.{}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [$0], [$1, {{{}}}], [${}];",
-            coordinates.len(),
-            names.join(", "),
-            operands.len() - 1,
+            "cp.async.bulk.tensor.{dims}d.shared::cluster.global.{mode}.mbarrier::complete_tx::bytes [$0], [$1, {{{}}}], [${}]{tap};",
+            names(2, dims),
+            2 + dims,
         );
         let storing = self.storing_where(copy.to, None);
         self.when(storing, &mut |cx| {
