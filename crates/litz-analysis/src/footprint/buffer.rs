@@ -6,8 +6,10 @@ use super::{Around, Declared, Footprints, Path};
 use crate::defined::is_defined;
 use crate::inside::{first_and_count, longest, loops_where};
 use crate::parts::parts_of;
+use litz_ir::Scalar;
+use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, InstOp, Nest};
-use litz_ir::schedule::Leaf;
+use litz_ir::schedule::{Leaf, LocalSpace};
 use litz_sym::{Expr, Facts, Sym};
 use std::cmp::Reverse;
 
@@ -50,13 +52,20 @@ impl Footprints<'_> {
     }
 
     /// Whether one leaf stores to all elements of a copy where it is declared, to each once, those for points past the ends of its axes
-    /// among them.
+    /// among them: of a copy of a buffer, or in shared memory of what a nest copies elsewhere from.
     pub(super) fn is_filled_copy(&self, declared: &Declared<'_>, footprint: &Footprint) -> bool {
-        let Some(name) = declared.local.buffer().filter(|_| declared.local.copied().is_some()) else {
+        let Some(name) = declared.local.buffer() else { return false };
+        let is_copy = declared.local.copied().is_some();
+        // Of what nests pass on in registers, nobody reads an element that is not there.
+        if !is_copy && declared.local.space != LocalSpace::Shared {
             return false;
+        }
+        let is_stored = |leaf: &Leaf| match is_copy {
+            true => leaf.nest == name,
+            false => self.nest(&leaf.nest).is_ok_and(|nest| self.copies_to(nest, name)),
         };
         let is_own = |path: &Path<'_>| path.locals.iter().any(|local| std::ptr::eq(*local, declared.local));
-        let mut stores = self.leaves.iter().filter(|(leaf, path)| leaf.nest == name && is_own(path));
+        let mut stores = self.leaves.iter().filter(|(leaf, path)| is_stored(leaf) && is_own(path));
         let (Some((leaf, path)), None) = (stores.next(), stores.next()) else { return false };
         let inside = path.around.get(declared.path.around.len()..).unwrap_or_default();
         let mut inner = Vec::new();
@@ -64,12 +73,14 @@ impl Footprints<'_> {
             let Around::Loop(axis) = around else { return false };
             inner.push(*axis);
         }
-        let Ok(nest) = self.nest(name) else { return false };
+        let Ok(nest) = self.nest(&leaf.nest) else { return false };
         let mut facts = self.facts.clone();
         path.loops().for_each(|axis| facts.declare_index(axis.var, axis.extent));
-        let index: Vec<Expr> = nest.axes.iter().map(|axis| Expr::sym(axis.var)).collect();
+        let axes: Vec<Expr> = nest.axes.iter().map(|axis| Expr::sym(axis.var)).collect();
+        let stored = nest.body.last().and_then(|inst| inst.op.element()).map(|(_, index)| index);
+        let index = if is_copy { &axes[..] } else { stored.unwrap_or_default() };
         let value = |e: Expr| facts.simplify(e.subst(&|s| super::bound(leaf, s)));
-        let place = footprint.place(&index, nest, &value, &facts);
+        let place = footprint.place(index, nest, &value, &facts);
         let counts = footprint.counts();
         let flat = place.iter().zip(&counts).fold(Expr::zero(), |flat, (&at, &count)| flat * count + at);
         let Some(set) = StridedSet::of(facts.simplify(flat), &inner, &facts) else { return false };
@@ -81,6 +92,17 @@ impl Footprints<'_> {
                 [(step, count)] => step.is_one() && facts.simplify(*count) == all,
                 _ => false,
             }
+    }
+
+    /// Whether a nest copies elements as they are to the buffer of that name, and zeros where there are none.
+    fn copies_to(&self, nest: &Nest, name: &str) -> bool {
+        let [load, store] = &nest.body[..] else { return false };
+        let InstOp::Load { other, guard, .. } = &load.op else { return false };
+        let InstOp::Store { buf, value, combine: None, .. } = store.op else { return false };
+        self.program.bufs.get(name) == Some(&buf)
+            && value.index() == 0
+            && load.ty == store.ty
+            && (guard.is_empty() || *other == Scalar::zero(load.ty))
     }
 
     /// The stores to `buf` where it is declared, with the loops around them that are inside of those around the declaration.
