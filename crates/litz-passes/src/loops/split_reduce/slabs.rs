@@ -5,7 +5,7 @@
 
 use litz_analysis::contraction::{Columns, Contraction};
 use litz_ir::loops::{Axis, InstOp, Loops, Nest};
-use litz_ir::target::Gpu;
+use litz_ir::target::{Gpu, Instruction};
 use litz_sym::{Expr, Sym};
 
 /// Points of a slab, at least: what is stored and loaded of its sums is little beside its products.
@@ -63,7 +63,12 @@ impl Product {
         let [left, right] =
             [lhs, rhs].map(|at| nest.body[at].op.element().map(|(buf, _)| loops.bufs[buf].dtype));
         let sums = nest.body.iter().find(|inst| inst.op.is_reduction())?.ty;
-        let by = left.filter(|_| left == right).and_then(|dtype| gpu.of_warp(dtype, sums).next());
+        let dtype = left.filter(|_| left == right);
+        let by = dtype.and_then(|dtype| gpu.of_warp(dtype, sums).next());
+        let is_tile =
+            |by: &&Instruction| points(m) >= i64::from(by.rows) && points(n) >= i64::from(by.columns);
+        let of_group = dtype.and_then(|dtype| gpu.of_warpgroup(dtype, sums)).filter(is_tile);
+        let by = of_group.or(by);
         let bytes = left.into_iter().chain(right).map(|dtype| dtype.size() as i64).max()?;
         let (rows, columns) = (points(m), points(n));
         let product = Product {
