@@ -49,6 +49,7 @@ pub mod rounded;
 pub mod threads;
 pub mod together;
 pub mod uses;
+pub mod windows;
 
 pub use contraction::Contraction;
 pub use dependences::Dependences;

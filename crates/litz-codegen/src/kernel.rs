@@ -8,6 +8,7 @@ mod leaf;
 mod local;
 mod merge;
 mod tree;
+mod windows;
 
 use crate::passes;
 use crate::{Names, misfit};

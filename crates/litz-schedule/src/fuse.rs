@@ -408,19 +408,17 @@ impl Fuser<'_> {
         (0..self.drafts.len()).for_each(|g| self.pack_for(g));
     }
 
-    /// Lets the kernel of a product pack its operand itself, if one statement does that and the product wants it.
+    /// Lets the kernel of a product pack its operands itself, as long as one statement does that for one and the product wants it.
     fn pack_for(&mut self, g: usize) {
-        let wants_packing = self.drafts[g].family.wants_packing();
-        let head = self.drafts[g].group.members.first();
-        if !wants_packing || head.is_none() {
-            return;
+        while self.drafts[g].family.wants_packing() && !self.drafts[g].group.members.is_empty() {
+            let before: BTreeSet<usize> = self.before(g).filter(|&p| p != g).collect();
+            let found = before.into_iter().find_map(|p| {
+                let joined = self.machine.pack(self.cx, &self.drafts[p], &self.drafts[g])?;
+                (!self.has_between(p, g)).then_some((p, joined))
+            });
+            let Some((p, joined)) = found else { return };
+            self.absorb(p, g, joined);
         }
-        let before: BTreeSet<usize> = self.before(g).filter(|&p| p != g).collect();
-        let found = before.into_iter().find_map(|p| {
-            let joined = self.machine.pack(self.cx, &self.drafts[p], &self.drafts[g])?;
-            (!self.has_between(p, g)).then_some((p, joined))
-        });
-        found.into_iter().for_each(|(p, joined)| self.absorb(p, g, joined));
     }
 
     /// Lets kernels whose rows are all multiplied with one row make that themselves, each block for itself.

@@ -8,7 +8,9 @@ use std::collections::{HashMap, HashSet};
 
 use super::levels::{instruction_loops, level_of};
 use super::{Around, Occurrence, Verifier};
+use crate::inside::enter;
 use crate::parts::parts_of;
+use crate::windows::Windows;
 use litz_ir::dtype::Dtype;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, Inst, InstOp, Nest, Stmt, Val};
@@ -179,14 +181,17 @@ impl Verifier<'_> {
         if levels.into_iter().any(|(team, _)| matches!(team.level, Level::Thread | Level::Lane)) {
             return Err("one thread has it copied, and this is a loop over threads".to_owned());
         }
-        let Some(Copied { number, outside, index, chosen }) = self.copied_box(nest, place) else {
-            return Err("it copies no elements as they are between global and shared memory".to_owned());
-        };
         let own = |around: &&Around| {
             around.kind == Some(LoopKind::For)
                 && ranges.get(&around.number).is_some_and(|range| range.0 == range.1)
         };
         let loops: Vec<Axis> = place.path.iter().rev().take_while(own).map(|around| around.axis).collect();
+        if let Some(windows) = Windows::of(self.loops, nest) {
+            return self.box_of_windows(&windows, nest, place, &loops);
+        }
+        let Some(Copied { number, outside, index, chosen }) = self.copied_box(nest, place) else {
+            return Err("it copies no elements as they are between global and shared memory".to_owned());
+        };
         let is_of_box = |value: Expr| loops.iter().any(|axis| value.has_sym(axis.var));
         if chosen.iter().any(|at| is_of_box(at.subst(&|axis| place.value(axis)))) {
             return Err("data chooses its elements one by one".to_owned());
@@ -227,6 +232,60 @@ impl Verifier<'_> {
             return Err("a loop counts along no dimension, or along two".to_owned());
         }
         let row = row.ok_or("no dimension has neighbouring elements")?;
+        self.rows_of_box(number, row, size)
+    }
+
+    /// As [`Verifier::one_box`], for rows of windows: two loops, over points and over neighbours of a row.
+    fn box_of_windows(
+        &self,
+        windows: &Windows,
+        nest: &Nest,
+        place: &Occurrence,
+        loops: &[Axis],
+    ) -> Result<(usize, i64), String> {
+        let &[run, points] = loops else {
+            return Err("rows of windows are copied by two loops".to_owned());
+        };
+        let is_ahead = |around: &Around| matches!(around.kind, Some(LoopKind::Pipeline { .. }));
+        if !place.path.iter().any(is_ahead) {
+            return Err("rows of windows are copied ahead, in a loop that is pipelined".to_owned());
+        }
+        let data = &self.loops.bufs[windows.buf];
+        let stored = self.declared_around(place, nest.writes()[0]).map(|declared| declared.number);
+        let is_shared = |number: &usize| self.locals[*number].0.space == LocalSpace::Shared;
+        let is_global = self.held(nest, place, (0, windows.buf)).1.is_none();
+        let Some(number) = stored.filter(|number| is_global && is_shared(number)) else {
+            return Err("rows of windows are copied from global to shared memory".to_owned());
+        };
+        let [at, row] = [windows.points, windows.row].map(|axis| place.value(axis));
+        let (Some(at), Some(row)) = (at, row) else {
+            return Err("its axes are not bound".to_owned());
+        };
+        let mut facts = self.loops.facts.clone();
+        place.path.iter().for_each(|around| enter(&mut facts, around.axis));
+        let first = at.linear(points.var).filter(|(step, first)| step.is_one() && !first.has_sym(run.var));
+        let count = points.extent.as_int().and_then(|count| u32::try_from(count).ok());
+        let (Some((_, first)), Some(count), false) = (first, count, row.has_sym(points.var)) else {
+            return Err("its outer loop counts no points one after another".to_owned());
+        };
+        let found = windows.cut(&facts, (count, first), (row, run));
+        let Some((origin, _)) = found else {
+            return Err(
+                "taps and channels of its windows are no run, or corners and offsets too far away".to_owned()
+            );
+        };
+        let size = data.dtype.size() as i64;
+        let starts = windows.steps().chain([origin]);
+        let is_aligned = |elements: Expr| facts.simplify((elements * size).modulo(ALIGNMENT)).is_zero();
+        if let Some(start) = starts.into_iter().find(|&start| !is_aligned(start)) {
+            return Err(format!("{start} elements are no multiple of {ALIGNMENT} bytes"));
+        }
+        let row = run.extent.as_int().ok_or("its rows are of no constant length")?;
+        self.rows_of_box(number, row, size)
+    }
+
+    /// The number of a shared memory and the elements of a box's row there; or why it cannot be put there so.
+    fn rows_of_box(&self, number: usize, row: i64, size: i64) -> Result<(usize, i64), String> {
         let bytes = row * size;
         if bytes % ALIGNMENT != 0 {
             return Err(format!("its rows are of {bytes} bytes, no multiple of {ALIGNMENT}"));

@@ -1,15 +1,15 @@
 //! Allocates memory for the local buffers that a plan declares.
 
 use super::leaf::Run;
-use super::{Builder, space_of};
+use super::{Builder, Env, space_of};
 use litz_analysis::apart::may_be_below;
 use litz_analysis::footprint::{Elements, Footprint, Footprints, place_in};
 use litz_analysis::inside::{enter, is_inside};
 use litz_ir::Diag;
 use litz_ir::graph::contiguous_strides;
 use litz_ir::kernel::{Mem, MemorySpace};
-use litz_ir::loops::Buf;
-use litz_ir::schedule::{Holds, Layout, LocalSpace};
+use litz_ir::loops::{Buf, Nest};
+use litz_ir::schedule::{Holds, Layout, Leaf, LocalSpace};
 use litz_sym::{Cmp, Expr, Rel};
 use std::rc::Rc;
 
@@ -209,6 +209,16 @@ impl<'a> Builder<'a> {
         let says_so = |rel: &&Rel| rel.cmp == Cmp::Lt && ends.contains(&[simple(rel.lhs), simple(rel.rhs)]);
         guards.iter().filter(says_so).copied().collect()
     }
+}
+
+/// The memory that a leaf of a nest of one store stores to, and the coordinates there, where that is local.
+pub(super) fn stored(nest: &Nest, leaf: &Leaf, env: &Env<'_>) -> Option<(Mem, Vec<Expr>)> {
+    let (buf, index) = nest.body.last()?.op.element()?;
+    let held = env.locals.iter().rev().find(|held| held.buf == buf)?;
+    let local = held.declared.as_deref()?;
+    let value = |e: Expr| env.facts.simplify(e.subst(&|axis| super::bound(leaf, axis)));
+    let place = local.footprint.place(index, nest, &value, &env.facts);
+    Some((local.mem, place_in(local.layout, place, &env.facts)))
 }
 
 /// The local buffer that a leaf accesses as `buf`, if it is one.

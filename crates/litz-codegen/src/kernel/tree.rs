@@ -62,6 +62,7 @@ impl<'a> Builder<'a> {
         if axis.extent.is_zero() {
             return Ok(());
         }
+        let planned = kind;
         let kind = match kind {
             // A vector of one point is an ordinary loop: an accumulator that loses the axis for being of one point may be read
             // where it is added to, while lanes add up only after their loop.
@@ -79,6 +80,10 @@ impl<'a> Builder<'a> {
             K::Level(team) => KernelLoopKind::Level(team),
             K::Chain => KernelLoopKind::Chain,
         };
+        if let Some(copy) = self.windows((planned, axis, body), env)? {
+            out.push(copy);
+            return Ok(());
+        }
         let mut inner = env.clone();
         inner.enter(axis);
         inner.path.push(Around::Loop(kind, axis));

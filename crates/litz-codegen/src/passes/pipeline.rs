@@ -145,7 +145,10 @@ fn pipelined(
     let all_ahead = extent.as_int().filter(is_short).map(|count| count.max(1));
     let buffers = all_ahead.unwrap_or(i64::from(buffers));
     // Each buffer begins with a whole run.
-    let span = |mem: Mem| kernel.mems[mem].span().ceildiv(most[&mem]) * most[&mem];
+    let span = |mem: Mem| {
+        let most = most.get(&mem).copied().unwrap_or(1);
+        kernel.mems[mem].span().ceildiv(most) * most
+    };
     let spans: HashMap<Mem, Expr> = copied.iter().map(|&mem| (mem, span(mem))).collect();
     for (&mem, &span) in &spans {
         kernel.mems[mem].sizes = vec![span * buffers];
@@ -248,6 +251,10 @@ impl Copier<'_> {
                 let (count, from, to) = (*count, from.clone(), to.clone());
                 let copy = Act::Copy { count, from, along: None, to, is_async: true };
                 is_ahead.then_some(Stmt::Act(copy))
+            }
+            Stmt::Act(Act::BoxCopy(copy)) => {
+                let is_ahead = !self.stored[copy.from.index()] && self.is_own(copy.to);
+                is_ahead.then(|| stmt.clone())
             }
             Stmt::Act(_) => None,
         }

@@ -7,6 +7,7 @@
 use crate::axes::fresh;
 use crate::context::Cx;
 use crate::gpu::stage::is_guarded_at_end;
+use litz_analysis::windows::Windows;
 use litz_ir::Scalar;
 use litz_ir::ids::Id;
 use litz_ir::loops::{InstOp, Loops, Nest};
@@ -37,6 +38,11 @@ pub fn is_of_windows(loops: &Loops, nest: &Nest) -> bool {
     let Some((InstOp::Load { index, guard, .. }, _)) = choices(nest) else { return false };
     let is_box = guard.is_empty() && index.iter().all(|at| at.is_polynomial());
     !is_chosen(nest) && !is_box && !is_of_rows(loops, nest)
+}
+
+/// Whether a nest copies rows that lie in memory as they are, whatever the dimensions of that.
+pub fn is_matrix(loops: &Loops, nest: &Nest) -> bool {
+    Windows::of(loops, nest).is_some_and(|windows| windows.is_matrix)
 }
 
 /// Whether a nest copies a buffer as it is, with zeros past its ends: to rows that blocks copy faster than those, which they would have as

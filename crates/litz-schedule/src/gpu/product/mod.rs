@@ -111,7 +111,7 @@ impl Family for Product {
     }
 
     fn wants_packing(&self) -> bool {
-        self.gathered.len() < self.contractions.len()
+        self.gathered.len() < 2 * self.contractions.len()
     }
 
     fn packing(&self) -> Vec<usize> {
@@ -147,6 +147,12 @@ pub fn pack(cx: &Cx<'_>, gathering: &Draft, product: &Draft) -> Option<Draft> {
         return None;
     }
     let gathered = [&gathered[..], &[stmt]].concat();
+    // Of what lies elsewhere in another order blocks gather one operand: they do so again and again.
+    let is_reordered =
+        |&&stmt: &&usize| nest_of(cx, stmt).is_some_and(|nest| !gather::is_matrix(cx.loops, nest));
+    if gathered.iter().filter(is_reordered).count() > contractions.len() {
+        return None;
+    }
     let problem = problem(cx, &product.group, contractions, &gathered)?;
     let operand = Operand::of(&problem).into_iter().find(|operand| operand.buf() == buf)?;
     let inside = [problem.sides[0].var, problem.sides[1].var, problem.depth.var];

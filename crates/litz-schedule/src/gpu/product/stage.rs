@@ -4,6 +4,7 @@ use super::gather;
 use super::problem::{Contracted, Problem, ROW_BYTES, Unit};
 use crate::gpu::stage::{Copying, Staged, is_guarded_at_end};
 use litz_analysis::access::substitute;
+use litz_analysis::windows::Windows;
 use litz_ir::loops::{Buf, InstOp, Nest};
 use litz_ir::schedule::{Layout, LocalSpace, Tree};
 use litz_ir::target::Gpu;
@@ -125,10 +126,18 @@ impl Operand {
                 && facts.divides(ROW_BYTES / size, problem.sides[self.side].extent)
                 && facts.divides(problem.most_copied(problem.unit.depth()), problem.depth.extent)
         };
-        problem.gathering(self.buf()).is_none_or(is_whole)
+        problem.gathering(self.buf()).is_none_or(|nest| is_whole(nest) || self.is_of_windows(problem))
             && is_row
             && self.vector * size == i64::from(Gpu::VECTOR_BYTES)
             && data.sizes.len() <= Gpu::BOX_DIMS
+    }
+
+    /// Whether a nest gathers it from windows of which the hardware has boxes: past the last point there are zeros.
+    pub fn is_of_windows(&self, problem: &Problem<'_>) -> bool {
+        let neighbours = problem.most_copied(problem.unit.depth());
+        let windows = problem.gathering(self.buf()).and_then(|nest| Windows::of(problem.cx.loops, nest));
+        let facts = &problem.cx.loops.facts;
+        windows.is_some_and(|windows| windows.are_boxes(facts, neighbours, problem.depth.extent))
     }
 
     /// Boxes of it, which one thread of a warp has copied: one whose rows go along the sum, or one for each panel of columns.

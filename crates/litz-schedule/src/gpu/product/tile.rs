@@ -189,7 +189,7 @@ impl Tile {
                 _ => turns.saturating_mul(most.max((most + around) / 2)).saturating_add(around),
             }
         };
-        // Panels of columns that boxes of an operand fill are whole, and boxes of what is gathered.
+        // Panels of columns that boxes of an operand fill are whole, and boxes of what is gathered, but of windows.
         let boxes = match unit {
             Unit::Warpgroup(_) => Operand::of(problem),
             Unit::Warp(_) | Unit::Threads => Vec::new(),
@@ -198,7 +198,8 @@ impl Tile {
             boxes.iter().filter(|operand| is_wanted(operand)).map(|operand| operand.side).collect()
         };
         let panels = sides_of(&|operand| !operand.is_along_sum(problem));
-        let gathered = sides_of(&|operand| problem.gathering(operand.buf()).is_some());
+        let is_gathered = |operand: &Operand| problem.gathering(operand.buf()).is_some();
+        let gathered = sides_of(&|operand| is_gathered(operand) && !operand.is_of_windows(problem));
         // The last team has points to sum, too, and a thread registers for its sums, each of so many words.
         let sum = problem.products[0].nest.body.iter().find(|inst| inst.op.is_reduction());
         let words = sum.map_or(1, |sum| ceil_div(sum.ty.size() as i64, 4));
