@@ -203,9 +203,19 @@ fn limit(trees: &[Tree], axis: Axis, nests: &Nests<'_>, facts: &Facts) -> Option
                 continue;
             }
             let extent = nest.all_axes().find(|axis| axis.var == own)?.extent;
-            let (value, extent) = in_units(value, extent, &below, &facts);
+            let has_inner = |value: Expr| below.iter().any(|(_, inner)| value.has_sym(inner.var));
+            let (value, extent) = in_units((value, extent), &below, &|kind| kind == LoopKind::Mma, &facts);
+            // What runs of points are taken of one by one ends between two runs, if a merged axis is of whole ones:
+            // floordiv(2*x + v, n) < m where 2*x + v < m*n, and so where x < m*n / 2.
+            let (value, extent) = match has_inner(value) && !value.is_polynomial() {
+                true => {
+                    let number = undivided(value, extent, &facts);
+                    in_units(number, &below, &|kind| kind == LoopKind::Unroll, &facts)
+                }
+                false => (value, extent),
+            };
             // Only the innermost variable of a value ends early.
-            if below.iter().any(|(_, inner)| value.has_sym(inner.var)) {
+            if has_inner(value) {
                 continue;
             }
             if is_inside(value, extent, &facts) {
@@ -224,11 +234,16 @@ fn limit(trees: &[Tree], axis: Axis, nests: &Nests<'_>, facts: &Facts) -> Option
     common
 }
 
-/// What is smaller than what exactly where `value < extent`, counted in the points that an instruction takes at once: an axis of
-/// whole units ends between two of them.
+/// What is smaller than what exactly where `value < extent`, counted in the points that inner loops of a kind take, such as an instruction's: an axis
+/// of whole units ends between two of them.
 /// u*x + k < u*n, 0 <= k < u => x < n
-fn in_units(value: Expr, extent: Expr, below: &[(LoopKind, Axis)], facts: &Facts) -> (Expr, Expr) {
-    let of_unit = below.iter().filter(|(kind, inner)| *kind == LoopKind::Mma && value.has_sym(inner.var));
+fn in_units(
+    (value, extent): (Expr, Expr),
+    below: &[(LoopKind, Axis)],
+    is_unit: &dyn Fn(LoopKind) -> bool,
+    facts: &Facts,
+) -> (Expr, Expr) {
+    let of_unit = below.iter().filter(|(kind, inner)| is_unit(*kind) && value.has_sym(inner.var));
     of_unit.fold((value, extent), |(value, extent), (_, inner)| {
         let Some(unit) = inner.extent.as_int().filter(|&unit| unit > 0) else { return (value, extent) };
         let mut facts = facts.clone();

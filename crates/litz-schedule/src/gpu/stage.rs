@@ -237,9 +237,14 @@ impl Staged {
         let turn = if turns == 1 { Expr::zero() } else { Expr::sym(e) };
         let number = Expr::sym(t) + turn * threads;
         let element = if vector == 1 { Expr::zero() } else { Expr::sym(v) };
+        // Threads that are as many as a row has groups all take one row: floordiv(32*e + t, 32) is e.
+        let mut facts = Facts::new();
+        facts.declare_index(t, Expr::int(threads));
+        facts.declare_index(e, Expr::int(turns));
+        let [row, group] = [number.floordiv(groups), number.modulo(groups)].map(|at| facts.simplify(at));
         let mut places = [Expr::zero(); 2];
-        places[inner] = starts[inner] + number.modulo(groups) * vector + element;
-        places[1 - inner] = starts[1 - inner] + number.floordiv(groups);
+        places[inner] = starts[inner] + group * vector + element;
+        places[1 - inner] = starts[1 - inner] + row;
         let mut body = vec![self.leaf(cx, places, points)];
         let mut around = |kind, var, extent: i64| {
             let axis = Axis { var, extent: Expr::int(extent) };

@@ -81,9 +81,9 @@ pub fn plan(cx: &Cx<'_>, group: &Group, team: &Team) -> KernelPlan {
         let walk = copy.row.map(|row| Walk::of(cx, team, row, (&values, names)));
         let leaf = copied(cx, copy, &values, walk.as_ref());
         let is_ahead = copy.is_ahead && is_own(copy);
-        if is_ahead { &mut ahead } else { &mut body }.push(match walk {
-            Some(walk) => walk.by(team, rows.around(walk.around(vec![leaf], at_once(team.vector)))),
-            None => leaf,
+        if is_ahead { &mut ahead } else { &mut body }.extend(match walk {
+            Some(walk) => vec![walk.by(team, rows.around(walk.around(vec![leaf], at_once(team.vector))))],
+            None => rows.around(vec![leaf]),
         });
     }
     let members = group.members.iter();

@@ -1,0 +1,120 @@
+//! Kernels of a GPU are proved whatever the sizes are: what is not runs point by point on one thread, thousands of times slower, and nothing else tells.
+
+#![allow(missing_docs, reason = "a test")]
+
+mod on_both;
+
+use litz::target::{Gpu, GpuIsa};
+use litz::{Model, Options, Target, Tensor, Verify};
+use litz_ir::Dtype;
+use on_both::Found;
+use std::collections::HashMap;
+
+/// Kernels of a graph's text that are not proved, for a GPU of 132 units.
+fn unproved(text: &str, isa: GpuIsa) -> Vec<String> {
+    let graph = litz_ir::text::graph::parse(text).unwrap_or_else(|diags| panic!("{}: {text}", diags[0]));
+    let model = Model::from_graph(graph, HashMap::new()).expect("it is a graph");
+    let target = Target::Gpu(Gpu::new(isa, 132));
+    let options = Options { verify: Verify::Nothing, reference: true, ..Options::for_target(target) };
+    let compiled = model.compile(&options).unwrap_or_else(|error| panic!("{error}: {text}"));
+    compiled.texts.unproved.iter().map(|found| found.why.to_string()).collect()
+}
+
+/// A linear layer of few or many rows, and what follows it.
+fn linear(rows: usize, terms: usize, columns: usize) -> String {
+    format!(
+        "graph @g on cpu {{
+            %x: bf16[{rows}, {terms}] = input
+            %w: bf16[{columns}, {terms}] = input
+            %b: bf16[{columns}] = input
+            %d: bf16[{rows}, {columns}] = aten.linear.default(%x, %w, %b)
+            %y: bf16[{rows}, {columns}] = aten.sigmoid.default(%d)
+            return %y
+        }}"
+    )
+}
+
+/// Heads of attention that are mixed: each score is a sum of those of all heads at its place.
+fn mixed(heads: usize, rows: usize, columns: usize) -> String {
+    format!(
+        "graph @g on cpu {{
+            %x: bf16[{heads}, {rows}, {columns}] = input
+            %w: bf16[{heads}, {heads}] = input
+            %b: bf16[{heads}] = input
+            %p: bf16[{rows}, {columns}, {heads}] = aten.permute.default(%x, [1, 2, 0])
+            %c: bf16[{rows}, {columns}, {heads}] = aten.linear.default(%p, %w, %b)
+            return %c
+        }}"
+    )
+}
+
+/// The last layer of a classifier: a norm of the mean's row, and a linear layer.
+fn classified(features: usize, classes: usize) -> String {
+    format!(
+        "graph @g on cpu {{
+            %x: bf16[1, {features}] = input
+            %g: bf16[{features}] = input
+            %w: bf16[{classes}, {features}] = input
+            %b: bf16[{classes}] = input
+            %n: bf16[1, {features}] = aten.layer_norm.default(%x, [{features}], %g, none, 1e-5, false)
+            %y: bf16[1, {classes}] = aten.linear.default(%n, %w, %b)
+            return %y
+        }}"
+    )
+}
+
+#[test]
+fn kernels_of_all_sizes_are_proved() {
+    let mut texts = Vec::new();
+    for rows in [1, 2, 5, 17, 64] {
+        // All remainders of the bytes that are copied at once, for one step of the sum and more.
+        texts.extend((62..80).chain(110..128).map(|terms| linear(rows, terms, 440)));
+    }
+    for (heads, side) in
+        [2, 4, 6, 8].into_iter().flat_map(|heads| [49, 50, 196, 197, 200].map(|side| (heads, side)))
+    {
+        texts.extend([mixed(heads, side, side), mixed(heads, side, 64)]);
+    }
+    for features in [192, 384, 512, 768] {
+        texts.extend([10, 1000, 1003, 4096].map(|classes| classified(features, classes)));
+    }
+    for isa in [GpuIsa::Sm80, GpuIsa::Sm90] {
+        for text in &texts {
+            assert_eq!(unproved(text, isa), Vec::<String>::new(), "{isa:?}: {text}");
+        }
+    }
+}
+
+/// Numbers between -1 and 1.
+fn numbers(sizes: &[usize], seed: u32) -> Tensor {
+    let mut state = seed;
+    let count = sizes.iter().product::<usize>();
+    let bytes: Vec<u8> = (0..count)
+        .flat_map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let number = (state >> 16) % 257;
+            ((number as f32 / 128.0 - 1.0).to_bits() >> 16).to_le_bytes()[..2].to_vec()
+        })
+        .collect();
+    Tensor::from_bytes(Dtype::BF16, sizes, &bytes).expect("it has so many bytes")
+}
+
+#[test]
+fn kernels_of_odd_sizes_are_right() {
+    let cases: [(&str, String, Vec<Vec<usize>>); 3] = [
+        ("a sum of 110 terms", linear(2, 110, 440), vec![vec![2, 110], vec![440, 110], vec![440]]),
+        ("heads that are mixed", mixed(4, 50, 50), vec![vec![4, 50, 50], vec![4, 4], vec![4]]),
+        ("a classifier", classified(512, 1000), vec![vec![1, 512], vec![512], vec![1000, 512], vec![1000]]),
+    ];
+    for (name, text, sizes) in cases {
+        let given: Vec<Tensor> = (1..).zip(&sizes).map(|(seed, sizes)| numbers(sizes, seed)).collect();
+        let Found { of_gpu: found, of_cpu: expected, schedule } = on_both::run(name, &text, 132, &given);
+        let largest = expected.iter().fold(0.0_f64, |largest, number| largest.max(number.abs()));
+        for (at, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            assert!(
+                (found - expected).abs() <= 0.01 * largest,
+                "{name}: element {at}: {found}, expected {expected}: {schedule}"
+            );
+        }
+    }
+}
