@@ -9,7 +9,7 @@ use crate::parts::parts_of;
 use litz_ir::Scalar;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, InstOp, Nest};
-use litz_ir::schedule::{Leaf, LocalSpace};
+use litz_ir::schedule::{Leaf, LocalSpace, Means};
 use litz_sym::{Expr, Facts, Sym};
 use std::cmp::Reverse;
 
@@ -129,7 +129,7 @@ impl Footprints<'_> {
                 let mut facts = self.facts.clone();
                 around.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
                 let inside = around.get(outside..).unwrap_or_default();
-                let is_copy = declared.local.copied().is_some();
+                let is_copy = declared.local.copied().is_some() || leaf.by == Some(Means::Box);
                 let (bind, inner) = inner_axes(leaf, nest, inside, &facts, is_copy);
                 inner.iter().for_each(|a| facts.declare_index(a.var, a.extent));
                 let value = |s: Sym| bind.iter().find(|b| b.0 == s).map(|b| b.1);
@@ -308,8 +308,8 @@ fn inner_name(axis: Sym) -> Sym {
 }
 
 /// Values of a leaf's axes, and the axes that these run over in the loops `inner`: an axis that only they count takes
-/// each of its values, however far the loops run; one that they count on from a first value is an axis of its own. A copy has room for all
-/// that its loops take, so that its rows lie at distances that are numbers, whatever the sizes, and what is copied at once may be whole.
+/// each of its values, however far the loops run; one that they count on from a first value is an axis of its own. A copy, and a box, has room
+/// for all that its loops take, so that its rows lie at distances that are numbers, whatever the sizes, and what is copied at once may be whole.
 fn inner_axes(
     leaf: &Leaf,
     nest: &Nest,

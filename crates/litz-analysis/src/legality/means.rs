@@ -246,9 +246,12 @@ impl Verifier<'_> {
         let &[run, points] = loops else {
             return Err("rows of windows are copied by two loops".to_owned());
         };
-        let is_ahead = |around: &Around| matches!(around.kind, Some(LoopKind::Pipeline { .. }));
-        if !place.path.iter().any(is_ahead) {
+        let is_ahead = |around: &&Around| matches!(around.kind, Some(LoopKind::Pipeline { .. }));
+        let Some(ahead) = place.path.iter().rfind(is_ahead) else {
             return Err("rows of windows are copied ahead, in a loop that is pipelined".to_owned());
+        };
+        if !self.is_copied_by_others(ahead.number) {
+            return Err("rows of windows are copied by warps that do nothing else in their loop".to_owned());
         }
         let data = &self.loops.bufs[windows.buf];
         let stored = self.declared_around(place, nest.writes()[0]).map(|declared| declared.number);
@@ -282,6 +285,22 @@ impl Verifier<'_> {
         }
         let row = run.extent.as_int().ok_or("its rows are of no constant length")?;
         self.rows_of_box(number, row, size)
+    }
+
+    /// Whether the warps that have boxes copied in a loop, with those between them, are others than those that run its other leaves, and there are any.
+    fn is_copied_by_others(&self, number: usize) -> bool {
+        let places = self.placed.iter().flatten();
+        let inside = places.filter(|place| place.path.iter().any(|around| around.number == number));
+        let (copying, others): (Vec<_>, Vec<_>) = inside.partition(|place| place.by == Some(Means::Box));
+        let warps = |places: Vec<&Occurrence>| {
+            let all: Option<Vec<(i64, i64)>> = places.into_iter().map(warps_of).collect();
+            let all = all?;
+            Some((all.iter().map(|own| own.0).min()?, all.iter().map(|own| own.1).max()?))
+        };
+        match (warps(copying), warps(others)) {
+            (Some((first, end)), Some((other, last))) => end <= other || last <= first,
+            _ => false,
+        }
     }
 
     /// The number of a shared memory and the elements of a box's row there; or why it cannot be put there so.
@@ -350,6 +369,19 @@ impl Verifier<'_> {
 /// Whether a loop of rows is that of an instruction of a warpgroup.
 fn is_of_warpgroup(rows: &Around) -> bool {
     rows.axis.extent == Expr::int(Gpu::WARPGROUP_ROWS.into())
+}
+
+/// The warps of a block that run a leaf: the first, and the one behind the last. None where it is all threads, or nobody knows.
+fn warps_of(place: &Occurrence) -> Option<(i64, i64)> {
+    let mut levels = place.path.iter().filter_map(level_of);
+    let (team, axis) = levels.find(|(team, _)| team.level.has_threads())?;
+    let warps = match team.level {
+        Level::Warpgroup => i64::from(Gpu::WARPGROUP / Gpu::LANES),
+        Level::Warp => 1,
+        Level::Grid | Level::Block | Level::Thread | Level::Lane => return None,
+    };
+    let first = i64::from(team.from) * warps;
+    Some((first, first + axis.extent.as_int()? * warps))
 }
 
 /// What a box is copied between.

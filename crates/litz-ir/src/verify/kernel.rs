@@ -453,6 +453,7 @@ impl Verifier<'_> {
     /// Checks that one thread that fills a ring has a box copied, which the hardware has dimensions for.
     fn box_copy(&mut self, copy: &BoxCopy) {
         let BoxCopy { from, origin, to, first, points, dims } = copy;
+        let before = self.report.diags.len();
         let place = format!("box to `{}`", self.mem_name(*to));
         self.element(*from, &[*origin], &place);
         self.writable(*to, &[*first], &place);
@@ -487,6 +488,12 @@ impl Verifier<'_> {
         self.report.check(is_one, "wrong-box", message);
         let message = format_args!("{place}: no ring is filled here");
         self.report.check(self.is_filling, "wrong-box", message);
+        // What is known to be wrong with it has been said.
+        let is_known =
+            points.is_none() || self.report.diags.len() > before || copy.cut(self.kernel).is_some();
+        let message =
+            format_args!("{place}: its origin may be negative, or its corners or taps are too far away");
+        self.report.check(is_known, "wrong-box", message);
     }
 
     /// Checks that the hardware goes through such points.
