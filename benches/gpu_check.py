@@ -20,6 +20,7 @@ a time limit; what it has found by then counts. Sections:
   launch     the time that a small kernel takes, and a call
   start      from a file to the first output: cold, with the cache, of a saved program
   models     whole models against eager mode and Inductor, with and without graphs
+  large      models of a file that defines them (--models) in bfloat16, captured, against eager mode and Inductor
   memory     peaks against eager mode, growth, several processes and threads
   gpus       two GPUs in one process, where there are two
   capture    compiled calls captured one behind another, of which the first makes what the second loads early
@@ -51,7 +52,7 @@ BENCHES, TESTS = ROOT / "benches", ROOT / "crates/litz-py/python/tests"
 # Sections in order, and the seconds that each may take.
 LIMITS = {
     "files": 240, "cases": 400, "kernels": 300, "attention": 120, "products": 300, "convolutions": 120, "launch": 60, "captured": 300, "token": 240, "start": 180, "models": 300,
-    "repeat": 300, "memory": 240, "gpus": 120, "capture": 120, "random": 300, "opinfo": 560, "corpus": 400, "sanitizer": 300,
+    "repeat": 300, "memory": 240, "gpus": 120, "capture": 120, "random": 300, "opinfo": 560, "corpus": 400, "large": 560, "sanitizer": 300,
 }
 # Those that have the figures of docs/gpu.md.
 MEASURED = ("kernels", "attention", "launch", "captured", "token", "start")
@@ -412,8 +413,23 @@ def lines_of_checks(rows, script: pathlib.Path):
         rows.add(script.stem, False, code=code, why=" | ".join(found[-8:])[:1500])
 
 
+def large(rows, options) -> bool:
+    """Times the models of the section `corpus`. What has a file in the folder of work does not run again."""
+    if options.models is None:
+        rows.add("models", None, why="no file of models is given (--models)")
+        return True
+    script, out, count = BENCHES / "gpu_large.py", options.work / "large", options.processes
+    left = str(int(0.95 * options.seconds))
+    shards = [["timeout", left, *python(script, out, "--models", options.models, "--shard", f"{shard}/{count}")] for shard in range(count)]
+    codes = side_by_side(shards, options.work / "logs-large")
+    for text in lines_of(python(script, out, "--report")):
+        if isinstance(text, str):
+            rows.add(text[:400], None)
+    return 124 not in codes
+
+
 SECTIONS = {
-    "files": files, "cases": cases, "opinfo": opinfo, "corpus": corpus, "random": random, "sanitizer": sanitizer, "gpus": gpus, "capture": capture,
+    "files": files, "cases": cases, "opinfo": opinfo, "corpus": corpus, "large": large, "random": random, "sanitizer": sanitizer, "gpus": gpus, "capture": capture,
     **{name: timed(name) for name in (*MEASURED, "products", "convolutions", "models", "repeat", "memory")},
 }
 
