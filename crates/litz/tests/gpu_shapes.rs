@@ -63,9 +63,26 @@ fn classified(features: usize, classes: usize) -> String {
     )
 }
 
+/// A product of as many rows as a call has, of which few columns are left to add up behind the slabs of its sum.
+fn in_slabs(rows: usize, columns: usize) -> String {
+    format!(
+        "graph @g on cpu {{
+            sym n in [1, 64] hint 4
+            %x: f16[{rows}*n, 2304] = input
+            %w: f16[2304, {columns}] = input
+            %d: f16[{rows}*n, {columns}] = aten.mm.default(%x, %w)
+            %y: f16[{rows}*n, {columns}] = aten.relu.default(%d)
+            return %y
+        }}"
+    )
+}
+
 #[test]
 fn kernels_of_all_sizes_are_proved() {
     let mut texts = Vec::new();
+    for rows in [1, 3, 84] {
+        texts.extend([32, 64, 96, 128, 240].map(|columns| in_slabs(rows, columns)));
+    }
     for rows in [1, 2, 5, 17, 64] {
         // All remainders of the bytes that are copied at once, for one step of the sum and more.
         texts.extend((62..80).chain(110..128).map(|terms| linear(rows, terms, 440)));

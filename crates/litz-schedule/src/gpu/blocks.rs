@@ -36,7 +36,7 @@ impl Ends {
     /// The points of the block that begins at `start`, of `width` at most.
     pub fn points(self, axis: Axis, start: Expr, width: i64) -> Expr {
         match self {
-            Ends::WithAxis if !divides(width, axis) => (axis.extent - start).min(width),
+            Ends::WithAxis if !axis.extent.modulo(width).is_zero() => (axis.extent - start).min(width),
             Ends::WithAxis | Ends::LikeOthers => Expr::int(width),
         }
     }

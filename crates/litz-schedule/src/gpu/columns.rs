@@ -164,14 +164,24 @@ fn plan(cx: &Cx<'_>, group: &Group) -> Option<KernelPlan> {
         // Loops that have loops inside do one of their turns at a time.
         false => Turns::one_by_one(Axis { var: turn, extent: turns }),
     };
+    // Of 64 columns that are all of an axis, floordiv(t, 64) is 0 for each thread.
+    let within = |at: Expr| {
+        let mut facts = facts.clone();
+        let of_thread = if at.has_sym(element) { at_once } else { 1 };
+        facts.declare_index(thread, Expr::int(width / of_thread));
+        facts.declare_index(element, Expr::int(at_once));
+        facts
+    };
     let leaf = |member: &Member, part: Part, at: Expr| {
         let own = nest(loops, member.stmt);
         let own_facts = own.facts(facts);
+        let within = own.facts(&within(at));
         let mut bind: Vec<(Sym, Expr)> = member
             .bind
             .iter()
             .map(|&(axis, value)| (axis, own_facts.simplify(substitute(value, &values))))
             .map(|(axis, value)| (axis, value.replace(along.var, at)))
+            .map(|(axis, value)| (axis, if value.is_polynomial() { value } else { within.simplify(value) }))
             .collect();
         if part == Part::Update {
             bind.push((rows.var, turns.number * warps + Expr::sym(warp)));
