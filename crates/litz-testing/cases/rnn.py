@@ -35,3 +35,18 @@ for op, gates in [(aten.gru_cell.default, 3), (aten.rnn_tanh_cell.default, 1), (
     case(op, rand(2, 4), rand(2, 3), *weights(gates, 1, 1, 4, 3, False))
 case(aten.lstm_cell.default, rand(2, 4), [rand(2, 3), rand(2, 3)], *weights(4, 1, 1, 4, 3, True))
 case(aten.lstm_cell.default, rand(2, 4), [rand(2, 3), rand(2, 3)], *weights(4, 1, 1, 4, 3, False))
+
+
+def encoder(length, features, heads, width, use_gelu, norm_first, dtype=f32):
+    of = lambda *sizes: (rand(*sizes) / 2).to(dtype)
+    qkv, output = [of(3 * features, features), of(3 * features)], [of(features, features), of(features)]
+    norms = [of(features), of(features), of(features), of(features)]
+    layers = [of(width, features), of(width), of(features, width), of(features)]
+    case(
+        aten._transformer_encoder_layer_fwd.default, of(2, length, features), features, heads, *qkv, *output, use_gelu, norm_first, 1e-5, *norms, *layers
+    )
+
+
+encoder(5, 8, 2, 12, False, False)
+encoder(4, 6, 3, 5, True, True)
+encoder(1, 4, 1, 4, True, False)

@@ -16,6 +16,7 @@ mod curve;
 pub mod data;
 pub mod deform;
 pub mod digits;
+pub mod encoder;
 pub mod factory;
 pub mod foreach;
 #[cfg(feature = "fourier")]
@@ -87,6 +88,7 @@ pub const FAMILIES: &[(&str, &[OpDef])] = &[
     ("view", view::OPS),
     ("split", split::OPS),
     ("complex", complex::OPS),
+    ("encoder", encoder::OPS),
     ("factory", factory::OPS),
     ("random", random::OPS),
     ("seeded", seeded::OPS),

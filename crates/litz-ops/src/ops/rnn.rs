@@ -20,6 +20,8 @@ pub const OPS: &[OpDef] = &[
     decompose("aten.gru_cell.default", |r| single(r, Cell::Gru)),
     decompose("aten.rnn_tanh_cell.default", |r| single(r, Cell::Plain("aten.tanh.default"))),
     decompose("aten.rnn_relu_cell.default", |r| single(r, Cell::Plain("aten.relu.default"))),
+    decompose("aten._thnn_fused_lstm_cell.default", |r| fused(r, Cell::Lstm)),
+    decompose("aten._thnn_fused_gru_cell.default", |r| fused(r, Cell::Gru)),
 ];
 
 /// How the gates and a state make the next state.
@@ -275,8 +277,16 @@ fn next(
 ) -> Result<State, OpError> {
     let own = linear(r, state.hidden, params.hidden, params.hidden_bias)?;
     let hidden = match cell {
-        Cell::Lstm => return lstm(r, params, gates, own, state),
-        Cell::Gru => gru(r, gates, own, state.hidden)?,
+        Cell::Lstm => {
+            let Some(cell) = state.cell else { return Err(r.args().bad("hx", "a cell state")) };
+            let gates = binary(r, "aten.add.Tensor", gates, own)?;
+            let LstmStep { mut hidden, cell, .. } = lstm(r, gates, cell)?;
+            if let Some(projection) = params.projection {
+                hidden = linear(r, hidden, projection, None)?;
+            }
+            return Ok(State { hidden, cell: Some(cell) });
+        }
+        Cell::Gru => gru(r, gates, own, state.hidden)?.next,
         Cell::Plain(function) => {
             let sum = binary(r, "aten.add.Tensor", gates, own)?;
             unary(r, function, sum)?
@@ -285,16 +295,57 @@ fn next(
     Ok(State { hidden, cell: None })
 }
 
+/// A cell of which both halves of the gates are there, as PyTorch has it for GPUs: the next states, and what its derivative needs. All of it is computed in one
+/// type, and rounded at the end. (ATen/native/cuda/RNN.cu)
+fn fused(r: &mut Rewriter<'_>, cell: Cell) -> Result<Vec<Value>, OpError> {
+    let args = r.args();
+    let dtype = args.tensor("input_gates")?.ty.dtype;
+    let wide = dtype.compute();
+    let value = |name: &str| args.tensor(name).map(|tensor| tensor.value);
+    let bias = |name: &str| args.opt_tensor(name).map(|tensor| tensor.map(|tensor| tensor.value));
+    let halves =
+        [(value("input_gates")?, bias("input_bias")?), (value("hidden_gates")?, bias("hidden_bias")?)];
+    let state = value(if cell == Cell::Gru { "hx" } else { "cx" })?;
+    let mut gates = Vec::new();
+    for (half, bias) in halves {
+        let mut half = r.convert(half, wide)?;
+        if let Some(bias) = bias {
+            let bias = r.convert(bias, wide)?;
+            half = binary(r, "aten.add.Tensor", half, bias)?;
+        }
+        gates.push(half);
+    }
+    let [input, hidden] = gates[..] else { return Err(r.args().invalid("expected two halves")) };
+    let state = r.convert(state, wide)?;
+    let results = match cell {
+        Cell::Gru => {
+            let GruStep { next, reset, update, new, hidden_new } = gru(r, input, hidden, state)?;
+            vec![next, joined(r, &[reset, update, new, state, hidden_new])?]
+        }
+        Cell::Lstm | Cell::Plain(_) => {
+            let gates = binary(r, "aten.add.Tensor", input, hidden)?;
+            let LstmStep { hidden, cell, gates } = lstm(r, gates, state)?;
+            vec![hidden, cell, joined(r, &gates)?]
+        }
+    };
+    results.into_iter().map(|result| r.convert(result, dtype)).collect()
+}
+
+/// Gates side by side.
+fn joined(r: &mut Rewriter<'_>, gates: &[Value]) -> Result<Value, OpError> {
+    let gates = gates.iter().map(|&gate| Arg::Value(gate)).collect();
+    r.call("aten.cat.default", [Arg::List(gates), int(-1)])
+}
+
+/// What a step of an LSTM gives: the next states, and the gates i, f, g and o behind their functions.
+struct LstmStep {
+    hidden: Value,
+    cell: Value,
+    gates: [Value; 4],
+}
+
 /// `c' = f * c + i * g`, `h' = o * tanh(c')`; gates lie in the order i, f, g, o.
-fn lstm(
-    r: &mut Rewriter<'_>,
-    params: &Params,
-    gates: Value,
-    own: Value,
-    state: State,
-) -> Result<State, OpError> {
-    let Some(cell) = state.cell else { return Err(r.args().bad("hx", "a cell state")) };
-    let gates = binary(r, "aten.add.Tensor", gates, own)?;
+fn lstm(r: &mut Rewriter<'_>, gates: Value, cell: Value) -> Result<LstmStep, OpError> {
     let [input, forget, candidate, output] = chunks(r, gates)?;
     let (input, forget) =
         (unary(r, "aten.sigmoid.default", input)?, unary(r, "aten.sigmoid.default", forget)?);
@@ -304,15 +355,21 @@ fn lstm(
     let added = binary(r, "aten.mul.Tensor", input, candidate)?;
     let cell = binary(r, "aten.add.Tensor", kept, added)?;
     let shown = unary(r, "aten.tanh.default", cell)?;
-    let mut hidden = binary(r, "aten.mul.Tensor", output, shown)?;
-    if let Some(projection) = params.projection {
-        hidden = linear(r, hidden, projection, None)?;
-    }
-    Ok(State { hidden, cell: Some(cell) })
+    let hidden = binary(r, "aten.mul.Tensor", output, shown)?;
+    Ok(LstmStep { hidden, cell, gates: [input, forget, candidate, output] })
+}
+
+/// What a step of a GRU gives: the next state, the gates r and z and the new value behind their functions, and the state's half of that.
+struct GruStep {
+    next: Value,
+    reset: Value,
+    update: Value,
+    new: Value,
+    hidden_new: Value,
 }
 
 /// `h' = (h - n) * z + n` with `n = tanh(x_n + r * h_n)`; gates lie in the order r, z, n.
-fn gru(r: &mut Rewriter<'_>, gates: Value, own: Value, hidden: Value) -> Result<Value, OpError> {
+fn gru(r: &mut Rewriter<'_>, gates: Value, own: Value, hidden: Value) -> Result<GruStep, OpError> {
     let ([x_reset, x_update, x_new], [h_reset, h_update, h_new]) = (chunks(r, gates)?, chunks(r, own)?);
     let reset = binary(r, "aten.add.Tensor", h_reset, x_reset)?;
     let reset = unary(r, "aten.sigmoid.default", reset)?;
@@ -323,7 +380,8 @@ fn gru(r: &mut Rewriter<'_>, gates: Value, own: Value, hidden: Value) -> Result<
     let new = unary(r, "aten.tanh.default", new)?;
     let distance = binary(r, "aten.sub.Tensor", hidden, new)?;
     let part = binary(r, "aten.mul.Tensor", distance, update)?;
-    binary(r, "aten.add.Tensor", part, new)
+    let next = binary(r, "aten.add.Tensor", part, new)?;
+    Ok(GruStep { next, reset, update, new, hidden_new: h_new })
 }
 
 /// The gates of all kinds apart.
