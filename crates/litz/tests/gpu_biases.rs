@@ -3,9 +3,9 @@
 
 #![allow(missing_docs, reason = "a test")]
 
+mod numbers;
 mod on_both;
 
-use litz::Tensor;
 use litz_ir::Dtype;
 use on_both::Found;
 
@@ -20,23 +20,6 @@ const BIASES: [([usize; 4], [usize; 4], Dtype, bool); 7] = [
     ([2, 128, 512, 64], [1, 1, 1, 512], Dtype::BF16, false),
     ([2, 128, 520, 64], [1, 2, 128, 520], Dtype::BF16, false),
 ];
-
-/// Numbers between -1 and 1, or true three times of four.
-fn numbers(dtype: Dtype, sizes: &[usize], seed: u32) -> Tensor {
-    let mut state = seed;
-    let count = sizes.iter().product::<usize>();
-    let bytes: Vec<u8> = (0..count)
-        .flat_map(|_| {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            let number = (state >> 16) % 257;
-            match dtype {
-                Dtype::Bool => vec![u8::from(!number.is_multiple_of(4))],
-                _ => ((number as f32 / 128.0 - 1.0).to_bits() >> 16).to_le_bytes()[..2].to_vec(),
-            }
-        })
-        .collect();
-    Tensor::from_bytes(dtype, sizes, &bytes).expect("it has so many bytes")
-}
 
 #[test]
 fn boxes_of_biases_are_right() {
@@ -54,10 +37,10 @@ fn boxes_of_biases_are_right() {
             }}"
         );
         let given = [
-            numbers(Dtype::BF16, &[1, heads, queries, features], 1),
-            numbers(Dtype::BF16, &[1, heads, keys, features], 2),
-            numbers(Dtype::BF16, &[1, heads, keys, features], 3),
-            numbers(dtype, &sizes, 4),
+            numbers::tensor(Dtype::BF16, &[1, heads, queries, features], 1),
+            numbers::tensor(Dtype::BF16, &[1, heads, keys, features], 2),
+            numbers::tensor(Dtype::BF16, &[1, heads, keys, features], 3),
+            numbers::tensor(dtype, &sizes, 4),
         ];
         let Found { of_gpu: found, of_cpu: expected, schedule } = on_both::run(&name, &text, 2, &given);
         assert_eq!(schedule.contains("b_tile ["), is_boxed, "{name}: {schedule}");

@@ -2,6 +2,7 @@
 
 #![allow(missing_docs, reason = "a test")]
 
+mod numbers;
 mod on_both;
 
 use litz::target::{Gpu, GpuIsa};
@@ -102,20 +103,6 @@ fn kernels_of_all_sizes_are_proved() {
     }
 }
 
-/// Numbers between -1 and 1.
-fn numbers(sizes: &[usize], seed: u32) -> Tensor {
-    let mut state = seed;
-    let count = sizes.iter().product::<usize>();
-    let bytes: Vec<u8> = (0..count)
-        .flat_map(|_| {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            let number = (state >> 16) % 257;
-            ((number as f32 / 128.0 - 1.0).to_bits() >> 16).to_le_bytes()[..2].to_vec()
-        })
-        .collect();
-    Tensor::from_bytes(Dtype::BF16, sizes, &bytes).expect("it has so many bytes")
-}
-
 #[test]
 fn kernels_of_odd_sizes_are_right() {
     let cases: [(&str, String, Vec<Vec<usize>>); 3] = [
@@ -124,7 +111,8 @@ fn kernels_of_odd_sizes_are_right() {
         ("a classifier", classified(512, 1000), vec![vec![1, 512], vec![512], vec![1000, 512], vec![1000]]),
     ];
     for (name, text, sizes) in cases {
-        let given: Vec<Tensor> = (1..).zip(&sizes).map(|(seed, sizes)| numbers(sizes, seed)).collect();
+        let given: Vec<Tensor> =
+            (1..).zip(&sizes).map(|(seed, sizes)| numbers::tensor(Dtype::BF16, sizes, seed)).collect();
         let Found { of_gpu: found, of_cpu: expected, schedule } = on_both::run(name, &text, 132, &given);
         let largest = expected.iter().fold(0.0_f64, |largest, number| largest.max(number.abs()));
         for (at, (found, expected)) in found.iter().zip(&expected).enumerate() {

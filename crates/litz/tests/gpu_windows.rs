@@ -2,9 +2,9 @@
 
 #![allow(missing_docs, reason = "a test")]
 
+mod numbers;
 mod on_both;
 
-use litz::Tensor;
 use litz_ir::Dtype;
 use on_both::Found;
 
@@ -35,20 +35,6 @@ const CASES: [Case; 8] = [
     // A run of 64 neighbours would be of two taps.
     Case { counts: [2, 96, 128], sizes: [&[14, 14], &[3, 3], &[14, 14]], by: [1, 1, 1], is_boxed: false },
 ];
-
-/// Numbers between -1 and 1.
-fn numbers(sizes: &[usize], seed: u32) -> Tensor {
-    let mut state = seed;
-    let count = sizes.iter().product::<usize>();
-    let bytes: Vec<u8> = (0..count)
-        .flat_map(|_| {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            let number = (state >> 16) % 257;
-            ((number as f32 / 128.0 - 1.0).to_bits() >> 16).to_le_bytes()[..2].to_vec()
-        })
-        .collect();
-    Tensor::from_bytes(Dtype::BF16, sizes, &bytes).expect("it has so many bytes")
-}
 
 #[test]
 fn boxes_of_windows_are_right() {
@@ -90,8 +76,12 @@ fn boxes_of_windows_are_right() {
                 return %y
             }}"
         );
-        let inputs =
-            [numbers(&given, 1), numbers(&one, 2), numbers(&given_filter, 3), numbers(&[columns], 4)];
+        let inputs = [
+            numbers::tensor(Dtype::BF16, &given, 1),
+            numbers::tensor(Dtype::BF16, &one, 2),
+            numbers::tensor(Dtype::BF16, &given_filter, 3),
+            numbers::tensor(Dtype::BF16, &[columns], 4),
+        ];
         let Found { of_gpu: found, of_cpu: expected, schedule } = on_both::run(&name, &text, 2, &inputs);
         let copied = schedule.lines().any(|line| line.contains("h_patches [") && line.ends_with("by box }"));
         assert_eq!(copied, is_boxed, "{name}: {schedule}");
