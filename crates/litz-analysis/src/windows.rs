@@ -117,6 +117,7 @@ impl Windows {
         for (number, dim) in self.dims.iter().enumerate() {
             let from = value(dim.from);
             let corner = facts.bounds(from).lo;
+            (-limit..limit).contains(&corner).then_some(())?;
             let offset = from - corner;
             let by = u32::try_from(dim.by).ok().filter(|by| (1..=BoxPoints::MOST_BY).contains(by))?;
             let Dim { count, step, end, .. } = *dim;
