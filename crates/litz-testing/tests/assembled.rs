@@ -57,7 +57,21 @@ const FILES: [&str; 32] = [
 ];
 
 /// Graphs whose kernels need more registers than those of file tests, too large to be run on the reference device.
-const GRAPHS: [(&str, &str); 4] = [
+const GRAPHS: [(&str, &str); 5] = [
+    (
+        "windows of a convolution",
+        "graph @g on cpu {
+          %x: bf16[32, 256, 14, 14] = input
+          %a: bf16[256, 256, 1, 1] = input
+          %w: bf16[256, 256, 3, 3] = input
+          %b: bf16[256] = input
+          %c: bf16[32, 256, 14, 14] = aten.convolution.default(%x, %a, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)
+          %h: bf16[32, 256, 14, 14] = aten.relu.default(%c)
+          %d: bf16[32, 256, 14, 14] = aten.convolution.default(%h, %w, %b, [1, 1], [1, 1], [1, 1], false, [0, 0], 1)
+          %y: bf16[32, 256, 14, 14] = aten.relu.default(%d)
+          return %y
+        }",
+    ),
     (
         "attention of 128 features",
         "graph @g on cpu {
