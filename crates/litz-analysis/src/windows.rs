@@ -98,10 +98,32 @@ impl Windows {
         BoxPoints::DIMS.contains(&windows.dims.len()).then_some(windows)
     }
 
+    /// The box that loops over points and over neighbours of a row copy, whose variables `facts` know, where the nest's axes are bound to these values:
+    /// where its element is whose coordinates are all zero, and its points.
+    ///
+    /// # Errors
+    /// Why the hardware has no such box.
+    pub fn boxed(
+        &self,
+        facts: &Facts,
+        value: &dyn Fn(Sym) -> Option<Expr>,
+        [points, run]: [Axis; 2],
+    ) -> Result<(Expr, BoxPoints), &'static str> {
+        let (Some(number), Some(row)) = (value(self.points), value(self.row)) else {
+            return Err("its axes are not bound");
+        };
+        let counted = number.linear(points.var).filter(|(step, _)| step.is_one()).map(|(_, first)| first);
+        let first = counted.filter(|first| !first.has_sym(run.var) && !row.has_sym(points.var));
+        let count = points.extent.as_int().and_then(|count| u32::try_from(count).ok());
+        let first = first.zip(count).ok_or("its outer loop counts no points one after another")?;
+        let found = self.cut(facts, (first.1, first.0), (row, run));
+        found.ok_or("taps and channels of its windows are no run, or corners and offsets too far away")
+    }
+
     /// The box of so many points from number `first` on, of what `run` counts in their rows, where the row's axis is `row` of the loops around and `run`: where
     /// its element is whose coordinates are all zero, and its points. None where taps or channels are no run there, or the hardware has no such
     /// box.
-    pub fn cut(
+    fn cut(
         &self,
         facts: &Facts,
         (count, first): (u32, Expr),

@@ -260,23 +260,9 @@ impl Verifier<'_> {
         let Some(number) = stored.filter(|number| is_global && is_shared(number)) else {
             return Err("rows of windows are copied from global to shared memory".to_owned());
         };
-        let [at, row] = [windows.points, windows.row].map(|axis| place.value(axis));
-        let (Some(at), Some(row)) = (at, row) else {
-            return Err("its axes are not bound".to_owned());
-        };
         let mut facts = self.loops.facts.clone();
         place.path.iter().for_each(|around| enter(&mut facts, around.axis));
-        let first = at.linear(points.var).filter(|(step, first)| step.is_one() && !first.has_sym(run.var));
-        let count = points.extent.as_int().and_then(|count| u32::try_from(count).ok());
-        let (Some((_, first)), Some(count), false) = (first, count, row.has_sym(points.var)) else {
-            return Err("its outer loop counts no points one after another".to_owned());
-        };
-        let found = windows.cut(&facts, (count, first), (row, run));
-        let Some((origin, _)) = found else {
-            return Err(
-                "taps and channels of its windows are no run, or corners and offsets too far away".to_owned()
-            );
-        };
+        let (origin, _) = windows.boxed(&facts, &|axis| place.value(axis), [points, run])?;
         let size = data.dtype.size() as i64;
         let starts = windows.steps().chain([origin]);
         let is_aligned = |elements: Expr| facts.simplify((elements * size).modulo(ALIGNMENT)).is_zero();

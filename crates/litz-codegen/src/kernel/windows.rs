@@ -27,21 +27,11 @@ impl<'a> Builder<'a> {
         let mut inner = env.clone();
         inner.enter(points);
         inner.enter(run);
-        let at = |axis| super::bound(leaf, axis).map(|value| inner.facts.simplify(value));
         let refused = |why: &str| self.error(format!("{}: no box of windows: {why}", nest.name));
-        let (Some(number), Some(row)) = (at(windows.points), at(windows.row)) else {
-            return Err(refused("its axes are not bound"));
-        };
-        let first = number.linear(points.var).filter(|(step, _)| step.is_one());
-        let counts =
-            [points, run].map(|axis| axis.extent.as_int().and_then(|count| u32::try_from(count).ok()));
-        let (Some((_, first)), [Some(count), Some(neighbours)]) = (first, counts) else {
-            return Err(refused("its outer loop counts no points one after another"));
-        };
-        let found = windows.cut(&inner.facts, (count, first), (row, run));
-        let Some((origin, box_points)) = found else {
-            return Err(refused("taps and channels are no run"));
-        };
+        let value = |axis| super::bound(leaf, axis).map(|value| inner.facts.simplify(value));
+        let (origin, box_points) = windows.boxed(&inner.facts, &value, [points, run]).map_err(refused)?;
+        let neighbours = run.extent.as_int().and_then(|count| u32::try_from(count).ok());
+        let neighbours = neighbours.ok_or_else(|| refused("its rows are of no constant length"))?;
         let (source, held) = read_of(nest, (0, windows.buf), inner.locals.iter().cloned());
         let from = self.mem_of.get(&source).filter(|_| held.is_none());
         let Some((to, place)) = local::stored(nest, leaf, &inner) else {
