@@ -24,6 +24,7 @@ a time limit; what it has found by then counts. Sections:
   memory     peaks against eager mode, growth, several processes and threads
   gpus       two GPUs in one process, where there are two
   capture    compiled calls captured one behind another, of which the first makes what the second loads early
+  hosted     operators that PyTorch runs on the GPU in compiled graphs, called and captured, against eager mode
 
 `--only measured` stands for the sections that have the figures of docs/gpu.md: kernels, attention, launch, captured, token, start.
 
@@ -52,7 +53,7 @@ BENCHES, TESTS = ROOT / "benches", ROOT / "crates/litz-py/python/tests"
 # Sections in order, and the seconds that each may take.
 LIMITS = {
     "files": 240, "cases": 400, "kernels": 300, "attention": 120, "products": 300, "convolutions": 120, "launch": 60, "captured": 300, "token": 240, "start": 180, "models": 300,
-    "repeat": 300, "memory": 240, "gpus": 120, "capture": 120, "random": 300, "opinfo": 560, "corpus": 400, "large": 560, "sanitizer": 300,
+    "repeat": 300, "memory": 240, "gpus": 120, "capture": 120, "hosted": 120, "random": 300, "opinfo": 560, "corpus": 400, "large": 560, "sanitizer": 300,
 }
 # Those that have the figures of docs/gpu.md.
 MEASURED = ("kernels", "attention", "launch", "captured", "token", "start")
@@ -399,6 +400,10 @@ def capture(rows, options):
     lines_of_checks(rows, BENCHES / "captured_calls.py")
 
 
+def hosted(rows, options):
+    lines_of_checks(rows, BENCHES / "hosted_calls.py")
+
+
 def lines_of_checks(rows, script: pathlib.Path):
     """Runs a script that prints a line for each of its checks. Exit status 2: there is nothing here that it could check."""
     found = list(lines_of(python(script)))
@@ -429,7 +434,7 @@ def large(rows, options) -> bool:
 
 
 SECTIONS = {
-    "files": files, "cases": cases, "opinfo": opinfo, "corpus": corpus, "large": large, "random": random, "sanitizer": sanitizer, "gpus": gpus, "capture": capture,
+    "files": files, "cases": cases, "opinfo": opinfo, "corpus": corpus, "large": large, "random": random, "sanitizer": sanitizer, "gpus": gpus, "capture": capture, "hosted": hosted,
     **{name: timed(name) for name in (*MEASURED, "products", "convolutions", "models", "repeat", "memory")},
 }
 

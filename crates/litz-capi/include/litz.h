@@ -251,7 +251,16 @@ void litz_update_free(litz_update *update);
 
 /* ---- Hosts: operators that Litz does not have ---- */
 
-/* A tensor of a call. One that is shared may have elements in common with others of the call, of which one is written. */
+/* A device: kind 0 is the CPU, 1 an NVIDIA GPU. */
+typedef struct litz_device {
+  uint32_t kind;
+  uint32_t index;
+} litz_device;
+
+/*
+ * A tensor of a call, in the memory of a device: for hosts of C that is always the CPU's. One that is shared may have elements in common with
+ * others of the call, of which one is written.
+ */
 typedef struct litz_host_tensor {
   void *data;
   size_t bytes; /* from the first element to the last */
@@ -261,6 +270,7 @@ typedef struct litz_host_tensor {
   litz_dtype dtype;
   bool is_writable;
   bool is_shared;
+  litz_device device;
 } litz_host_tensor;
 
 typedef enum litz_host_kind {
@@ -298,10 +308,7 @@ struct litz_host_arg {
       size_t bytes;
     } text;
     litz_dtype dtype;
-    struct {
-      uint32_t kind; /* 0: CPU, 1: NVIDIA GPU */
-      uint32_t index;
-    } device;
+    litz_device device;
     uint32_t memory_format; /* of c10::MemoryFormat */
   } of;
 };

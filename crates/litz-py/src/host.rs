@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use litz::{Host, HostArg, HostError, HostResult};
 use litz_ir::Dtype;
-use litz_runtime::host::{HostTensor, ScalarType};
+use litz_runtime::dlpack::{CPU, CUDA, Device};
+use litz_runtime::host::{HostDevice, HostTensor, ScalarType};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyComplex, PyList, PyString, PyTuple};
@@ -31,6 +32,11 @@ impl Host for PythonHost {
         Python::attach(|py| self.0.bind(py).call_method1("declaration", (op,)).ok()?.extract().ok()?)
     }
 
+    /// PyTorch works on a GPU on the stream that programs of its tensors run on.
+    fn takes_device_memory(&self) -> bool {
+        true
+    }
+
     fn call(
         &self,
         op: &str,
@@ -48,7 +54,7 @@ impl Host for PythonHost {
                     return tagged(py, "sizes", ScalarType::of(dtype).0);
                 }
                 let tensor = result.tensor();
-                show(py, tensor.data(), tensor.dtype(), tensor.sizes(), tensor.strides())
+                shown(py, tensor)
             });
             let wanted = PyList::new(py, wanted.collect::<PyResult<Vec<_>>>()?)?;
             let given = self.0.bind(py).call_method1("call", (op, PyList::new(py, items)?, wanted))?;
@@ -76,6 +82,19 @@ impl Host for PythonHost {
     }
 }
 
+/// Where a tensor is, as Python knows it.
+fn place(tensor: &HostTensor<'_>) -> Device {
+    match tensor.device() {
+        HostDevice::CPU => CPU,
+        HostDevice { index, .. } => Device { kind: CUDA, index: index.cast_signed() },
+    }
+}
+
+/// A tensor as one of PyTorch's, where it is.
+fn shown<'py>(py: Python<'py>, tensor: &HostTensor<'_>) -> PyResult<Bound<'py, PyAny>> {
+    show(py, (place(tensor), tensor.data()), tensor.dtype(), tensor.sizes(), tensor.strides())
+}
+
 /// Copies a tensor whose sizes an operator has decided.
 fn keep(py: Python<'_>, value: &Bound<'_, PyAny>, result: &mut HostResult<'_>) -> PyResult<()> {
     let sizes: Vec<usize> = value.getattr("shape")?.extract()?;
@@ -83,7 +102,7 @@ fn keep(py: Python<'_>, value: &Bound<'_, PyAny>, result: &mut HostResult<'_>) -
     let target = result.allocate(&sizes).map_err(failed)?;
     let (dtype, strides) = (target.dtype(), target.strides().to_vec());
     let data = target.bytes_mut().map_or(std::ptr::null_mut(), <[u8]>::as_mut_ptr);
-    show(py, data, dtype, &sizes, &strides)?.call_method1("copy_", (value,))?;
+    show(py, (CPU, data), dtype, &sizes, &strides)?.call_method1("copy_", (value,))?;
     Ok(())
 }
 
@@ -95,17 +114,18 @@ impl<'py> Shared<'py> {
         let mut found = Vec::new();
         collect_shared(args, &mut found);
         found.sort_by_key(|(range, _)| range.start);
-        let mut pieces: Vec<(Range<usize>, Dtype)> = Vec::new();
-        for (range, dtype) in found {
-            match pieces.last_mut().filter(|(last, _)| range.start < last.end) {
-                Some((last, _)) => last.end = last.end.max(range.end),
-                None => pieces.push((range, dtype)),
+        // All tensors of a call are on one device.
+        let mut pieces: Vec<(Range<usize>, Dtype, Device)> = Vec::new();
+        for (range, tensor) in found {
+            match pieces.last_mut().filter(|(last, ..)| range.start < last.end) {
+                Some((last, ..)) => last.end = last.end.max(range.end),
+                None => pieces.push((range, tensor.dtype(), place(tensor))),
             }
         }
-        let whole = |(range, dtype): (Range<usize>, Dtype)| {
+        let whole = |(range, dtype, device): (Range<usize>, Dtype, Device)| {
             let elements = range.len() / dtype.size();
             let start = std::ptr::with_exposed_provenance_mut(range.start);
-            Ok((range, show(py, start, dtype, &[elements], &[1])?))
+            Ok((range, show(py, (device, start), dtype, &[elements], &[1])?))
         };
         pieces.into_iter().map(whole).collect::<PyResult<_>>().map(Shared)
     }
@@ -115,7 +135,7 @@ impl<'py> Shared<'py> {
         let (sizes, strides) = (tensor.sizes(), tensor.strides());
         let address = tensor.data().expose_provenance();
         let Some((range, whole)) = self.0.iter().find(|(range, _)| range.contains(&address)) else {
-            return show(py, tensor.data(), tensor.dtype(), sizes, strides);
+            return shown(py, tensor);
         };
         let offset = (address - range.start) / tensor.dtype().size();
         whole.call_method1("as_strided", (PyTuple::new(py, sizes)?, PyTuple::new(py, strides)?, offset))
@@ -123,14 +143,14 @@ impl<'py> Shared<'py> {
 }
 
 /// From where to where shared tensors with elements lie.
-fn collect_shared(args: &[HostArg<'_>], found: &mut Vec<(Range<usize>, Dtype)>) {
+fn collect_shared<'a>(args: &'a [HostArg<'_>], found: &mut Vec<(Range<usize>, &'a HostTensor<'a>)>) {
     for arg in args {
         match arg {
             HostArg::Tensor(tensor) if tensor.is_shared() && !tensor.sizes().contains(&0) => {
                 let dims = tensor.sizes().iter().zip(tensor.strides());
                 let last: usize = dims.map(|(&size, &stride)| (size - 1) * stride).sum();
                 let start = tensor.data().expose_provenance();
-                found.push((start..start + (last + 1) * tensor.dtype().size(), tensor.dtype()));
+                found.push((start..start + (last + 1) * tensor.dtype().size(), tensor));
             }
             HostArg::List(list) => collect_shared(list.items(), found),
             HostArg::Tensor(_)
@@ -153,7 +173,7 @@ fn object<'py>(py: Python<'py>, arg: &HostArg<'_>, shared: &Shared<'py>) -> PyRe
     Ok(match arg {
         HostArg::None => py.None().into_bound(py),
         HostArg::Tensor(tensor) if tensor.is_shared() => shared.part(py, tensor)?,
-        HostArg::Tensor(tensor) => show(py, tensor.data(), tensor.dtype(), tensor.sizes(), tensor.strides())?,
+        HostArg::Tensor(tensor) => shown(py, tensor)?,
         HostArg::List(list) => {
             let items =
                 list.items().iter().map(|item| object(py, item, shared)).collect::<PyResult<Vec<_>>>()?;

@@ -18,8 +18,8 @@ use pyo3::types::{PyCapsule, PyTuple, PyType};
 
 use crate::errors::InvalidError;
 use litz_runtime::dlpack::{
-    CPU, CUDA, DLTensor, DataType, EXCHANGE_CAPSULE, ExchangeApi, Managed, ManagedVersioned, READ_ONLY,
-    Version,
+    CPU, CUDA, DLTensor, DataType, Device, EXCHANGE_CAPSULE, ExchangeApi, Managed, ManagedVersioned,
+    READ_ONLY, Version,
 };
 
 /// The functions of one type of tensors. Tables live as long as the interpreter.
@@ -293,10 +293,10 @@ unsafe extern "C" fn forget_shown(managed: *mut ManagedVersioned) {
 
 static FROM_DLPACK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
-/// A tensor of PyTorch at `data`. Whoever calls sees to it that the memory is there for as long as Python may use the tensor.
+/// A tensor of PyTorch at `data`, in the memory of `device`. Whoever calls sees to it that the memory is there for as long as Python may use the tensor.
 pub fn show<'py>(
     py: Python<'py>,
-    data: *mut u8,
+    (device, data): (Device, *mut u8),
     dtype: Dtype,
     sizes: &[usize],
     strides: &[usize],
@@ -305,7 +305,7 @@ pub fn show<'py>(
     let at = numbers.as_ptr().cast_mut();
     let tensor = DLTensor {
         data: data.cast(),
-        device: CPU,
+        device,
         rank: sizes.len() as i32,
         dtype: DataType::of(dtype),
         shape: at,

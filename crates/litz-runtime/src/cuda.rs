@@ -15,6 +15,7 @@ mod stream;
 use std::any::Any;
 use std::sync::Arc;
 
+use litz_ir::graph;
 use litz_ir::kernel::Kernel;
 
 use crate::device::{Device, DeviceMemory, KernelId, RawStream, Stream};
@@ -54,6 +55,10 @@ impl Device for CudaDevice {
 
     fn memory(&self) -> Option<Arc<dyn DeviceMemory>> {
         Some(Arc::clone(&self.memory) as Arc<dyn DeviceMemory>)
+    }
+
+    fn name(&self) -> graph::Device {
+        graph::Device::Cuda(self.gpu.number())
     }
 
     fn captures(&self) -> bool {

@@ -14,6 +14,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use litz_ir::graph;
+
 use crate::error::RunError;
 pub use at_once::{AtOnce, RunsAtOnce};
 pub use buffer::Buffer;
@@ -95,6 +97,11 @@ pub trait Device: Send + Sync {
 
     /// Its own memory, in which arguments and scratch memory of launches have to lie. `None` where the host's will do.
     fn memory(&self) -> Option<Arc<dyn DeviceMemory>>;
+
+    /// What others call it: PyTorch by its kind and number, that of the host's memory where its memory is the host's or nobody else knows it.
+    fn name(&self) -> graph::Device {
+        graph::Device::Cpu
+    }
 
     /// Where memory for intermediate results goes when a call is over, for the next call of any device that shares it. None where
     /// programs keep it.

@@ -52,7 +52,8 @@ pub type HostError = Box<dyn std::error::Error + Send + Sync>;
 /// Somebody who computes operators that Litz does not: a library of kernels, an interpreter of Python.
 ///
 /// Calls come one after another from the thread that calls the executable, and from several threads where several call it.
-/// What a call is given is there until it returns, and lies in the host's memory. An error ends the call of the program, and so does a
+/// What a call is given is there until it returns, and lies in the host's memory, but for a host that [takes](Host::takes_device_memory) what a GPU
+/// has. An error ends the call of the program, and so does a
 /// panic; the executable can be called again.
 pub trait Host: Send + Sync {
     /// What it says of an operator that it has, such as `mylib.foo.default`: PyTorch's schema, then how operands have to lie and
@@ -71,6 +72,13 @@ pub trait Host: Send + Sync {
         args: &mut [HostArg<'_>],
         results: &mut [HostResult<'_>],
     ) -> Result<(), HostError>;
+
+    /// Whether tensors of a call may be where a GPU has them, as it works there on the stream that the caller of the program gave: what it
+    /// enqueues comes behind what made its operands, nobody waits for either, and the call returns when all is enqueued. It is asked of programs
+    /// on one GPU that run on such a stream, and of operators that decide no sizes; all others get copies in the host's memory.
+    fn takes_device_memory(&self) -> bool {
+        false
+    }
 }
 
 /// An element type, by the number that PyTorch's `c10::ScalarType` has for it.
@@ -88,6 +96,21 @@ pub struct HostDevice {
     pub index: u32,
 }
 
+impl HostDevice {
+    /// The CPU, and the host's memory.
+    pub const CPU: HostDevice = HostDevice { kind: 0, index: 0 };
+
+    /// That of a graph.
+    fn of(device: Device) -> HostDevice {
+        match device {
+            Device::Cpu => HostDevice::CPU,
+            Device::Cuda(index) => HostDevice { kind: 1, index },
+            // PyTorch's number of devices that it does not know itself.
+            Device::Ref(index) => HostDevice { kind: 20, index },
+        }
+    }
+}
+
 /// A tensor: element `[i, j, ..]` is at `data + size of an element * (i*strides[0] + j*strides[1] + ..)`.
 #[repr(C)]
 pub struct HostTensor<'a> {
@@ -100,6 +123,7 @@ pub struct HostTensor<'a> {
     dtype: ScalarType,
     is_writable: bool,
     is_shared: bool,
+    device: HostDevice,
     borrow: PhantomData<&'a mut [u8]>,
 }
 
@@ -208,8 +232,14 @@ impl<'a> HostTensor<'a> {
             dtype: ScalarType::of(operand.dtype),
             is_writable,
             is_shared: operand.is_shared,
+            device: HostDevice::of(operand.device),
             borrow: PhantomData,
         }
+    }
+
+    /// Where the elements are: addresses in the memory of a GPU mean something there alone.
+    pub fn device(&self) -> HostDevice {
+        self.device
     }
 
     /// The address of the first element. Without elements there is none.
@@ -245,9 +275,10 @@ impl<'a> HostTensor<'a> {
         self.is_shared
     }
 
-    /// The elements where they are. None where the tensor is shared, as they may change then while somebody has the view.
+    /// The elements where they are. None where the tensor is shared, as they may change then while somebody has the view, and where they are
+    /// in the memory of a GPU.
     pub fn view(&self) -> Option<TensorView<'_>> {
-        if self.is_shared {
+        if self.is_shared || self.device != HostDevice::CPU {
             return None;
         }
         // SAFETY: whoever made the tensor has found the memory as large as its sizes and strides reach.
@@ -258,8 +289,9 @@ impl<'a> HostTensor<'a> {
     /// A contiguous copy.
     ///
     /// # Errors
-    /// Where there is no memory for it.
+    /// Where there is no memory for it, and where the elements are in the memory of a GPU.
     pub fn to_tensor(&self) -> Result<Tensor, HostError> {
+        self.check_is_of_host()?;
         let sizes = self.sizes();
         let mut copy = Tensor::zeros(self.dtype(), sizes, &crate::tensor::contiguous_strides(sizes))?;
         let strides = copy.strides().to_vec();
@@ -271,8 +303,9 @@ impl<'a> HostTensor<'a> {
     /// Writes all elements.
     ///
     /// # Errors
-    /// Where the operator may not write to it, and where type or sizes are others.
+    /// Where the operator may not write to it, where type or sizes are others, and where the elements are in the memory of a GPU.
     pub fn write(&mut self, contents: &Tensor) -> Result<(), HostError> {
+        self.check_is_of_host()?;
         if !self.is_writable {
             return Err("the operator's declaration does not say that it writes to this argument".into());
         }
@@ -289,6 +322,16 @@ impl<'a> HostTensor<'a> {
             copy_strided(dtype.size(), sizes, from, (bytes, self.strides()));
         }
         Ok(())
+    }
+
+    fn check_is_of_host(&self) -> Result<(), HostError> {
+        match self.device {
+            HostDevice::CPU => Ok(()),
+            HostDevice { kind, index } => Err(format!(
+                "the tensor is in the memory of device {index} of kind {kind}, which the CPU cannot reach"
+            )
+            .into()),
+        }
     }
 
     fn bytes(&self) -> &[u8] {
@@ -432,6 +475,8 @@ pub(crate) struct Operand {
     pub(crate) strides: Vec<usize>,
     /// Whether another operand of the call may have elements in common with it, and one of the two is written.
     pub(crate) is_shared: bool,
+    /// Whose memory it is in.
+    pub(crate) device: Device,
 }
 
 /// A call, of which tensors and integers are given by position.
@@ -484,10 +529,17 @@ impl Hosted {
         missing
     }
 
+    /// Whether whoever runs a call takes operands where a GPU has them.
+    pub(crate) fn takes_device_memory(&self, call: &Call) -> bool {
+        let is_given = |result: &CallResult<usize>| !matches!(result, CallResult::Sizes(..));
+        let host = of(&call.op, self.host.as_deref()).filter(|host| host.takes_device_memory());
+        host.is_some() && call.results.iter().all(is_given)
+    }
+
     /// Calls the host.
     ///
     /// # Safety
-    /// The memory of each operand can be read, and where it is a result or written nothing else reads or writes any of it, but for operands
+    /// The memory of each operand can be read by whoever can reach the device that it is on, and where it is a result or written nothing else reads or writes any of it, but for operands
     /// that are shared.
     pub(crate) unsafe fn call(
         &self,
@@ -561,6 +613,7 @@ pub(crate) unsafe fn invoke(
         sizes: vec![0],
         strides: vec![1],
         is_shared: false,
+        device: Device::Cpu,
     };
     let result = |to: &CallResult<usize>| HostResult {
         tensor: HostTensor::new(to.written().map_or(&nothing, |&at| &operands[at]), true),
@@ -632,10 +685,7 @@ fn host_arg<'a>(
         CallArg::Complex(re, im) => HostArg::Complex([re.0, im.0]),
         CallArg::Str(text) => HostArg::Str(HostStr::new(text)),
         CallArg::Dtype(dtype) => HostArg::Dtype(ScalarType::of(*dtype)),
-        CallArg::Device(Device::Cpu) => HostArg::Device(HostDevice { kind: 0, index: 0 }),
-        CallArg::Device(Device::Cuda(index)) => HostArg::Device(HostDevice { kind: 1, index: *index }),
-        // PyTorch's number of devices that it does not know itself.
-        CallArg::Device(Device::Ref(index)) => HostArg::Device(HostDevice { kind: 20, index: *index }),
+        CallArg::Device(device) => HostArg::Device(HostDevice::of(*device)),
         CallArg::Strided => HostArg::Strided,
         CallArg::MemoryFormat(format) => HostArg::MemoryFormat(match format {
             MemoryFormat::Contiguous => 0,

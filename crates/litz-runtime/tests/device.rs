@@ -11,7 +11,8 @@ use litz_ir::{Dtype, Scalar};
 use litz_runtime::device::{
     AddressSpace, Buffer, Copy, Device, DeviceMemory, KernelId, Launch, RawStream, Stream,
 };
-use litz_runtime::program::{Executable, OutputLayout, Outputs, Value};
+use litz_runtime::host::{Host, HostArg, HostDevice, HostError, HostResult};
+use litz_runtime::program::{Executable, OutputLayout, Outputs, RunOptions, Value};
 use litz_runtime::reference::{DistantDevice, ReferenceDevice};
 use litz_runtime::{RunError, Tensor, TensorView};
 
@@ -346,4 +347,70 @@ fn what_is_captured_keeps_the_memory_of_its_calls() {
     assert!(far.bytes_in_use() < own);
     drop(shares);
     assert_eq!(far.bytes_in_use(), 32, "the argument and the result");
+}
+
+/// A host of an operator that notes where its operands are, and writes nothing.
+struct Places {
+    takes: bool,
+    found: Mutex<Vec<HostDevice>>,
+}
+
+impl Host for Places {
+    fn declaration(&self, op: &str) -> Option<String> {
+        (op == "f").then(|| "the program has all that it needs".to_owned())
+    }
+
+    fn call(
+        &self,
+        _: &str,
+        args: &mut [HostArg<'_>],
+        results: &mut [HostResult<'_>],
+    ) -> Result<(), HostError> {
+        let x = args[0].tensor().expect("a tensor");
+        let is_of_host = x.device() == HostDevice::CPU;
+        assert_eq!((x.view().is_some(), x.to_tensor().is_ok()), (is_of_host, is_of_host));
+        assert_eq!(results[0].tensor().device(), x.device());
+        self.found.lock().expect("no panic").push(x.device());
+        let contents = Tensor::from_slice(&[4], &[1.0f32; 4])?;
+        match is_of_host {
+            true => results[0].set(&contents),
+            false => {
+                assert!(results[0].set(&contents).is_err(), "nobody can write there from here");
+                results[0].note_written(4);
+                Ok(())
+            }
+        }
+    }
+
+    fn takes_device_memory(&self) -> bool {
+        self.takes
+    }
+}
+
+#[test]
+fn a_host_works_where_the_device_has_its_operands_if_it_can() {
+    let text = "program @p on cpu {
+      param x: f32[4]
+      alloc y: f32[4]
+      call f(x as f32[4]) -> (y as f32[4])
+      return y: f32[4]
+    }";
+    let program = litz_ir::text::program::parse(text).unwrap_or_else(|diags| panic!("{diags:?}"));
+    let weights: HashMap<String, Tensor> = HashMap::new();
+    for takes in [false, true] {
+        let far = distant(&[]);
+        let host = Arc::new(Places { takes, found: Mutex::default() });
+        let options = RunOptions { host: Some(host.clone()), ..RunOptions::default() };
+        let executable =
+            Executable::with_options(&program, &[], far.clone(), &weights, &options).expect("it is sound");
+        let x = Buffer::new(&*far, 16).expect("there is room");
+        let mut results = OnDevice(Buffer::new(&*far, 16).expect("there is room"));
+        // SAFETY: the buffer has four floats and lives longer than the view.
+        let view = unsafe { TensorView::from_raw(Dtype::F32, &[4], &[1], x.as_ptr()) };
+        executable.call(&[view.expect("it is a tensor").on_device()], &mut results).expect("it is right");
+        let input = Tensor::from_slice(&[4], &[1.0f32; 4]).expect("4 elements");
+        executable.run(&[input]).expect("nobody gave a stream, and it is right");
+        let there = if takes { HostDevice { kind: 20, index: 0 } } else { HostDevice::CPU };
+        assert_eq!(*host.found.lock().expect("no panic"), [there, HostDevice::CPU]);
+    }
 }

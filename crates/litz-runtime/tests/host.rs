@@ -223,10 +223,10 @@ fn state_that_a_failing_host_may_have_written_is_lost() {
 
 #[test]
 fn what_a_host_gets_has_the_layout_of_c() {
-    // A pointer and four numbers of its size, then two small ones.
-    assert_eq!(size_of::<HostTensor<'_>>(), 6 * size_of::<usize>());
+    // A pointer and four numbers of its size, then three small ones, and the two of a device.
+    assert_eq!(size_of::<HostTensor<'_>>(), 7 * size_of::<usize>());
     // A number that says which, and the largest of what there may be.
-    assert_eq!(size_of::<HostArg<'_>>(), 7 * size_of::<usize>());
+    assert_eq!(size_of::<HostArg<'_>>(), 8 * size_of::<usize>());
     for dtype in litz_ir::Dtype::ALL {
         assert_eq!(ScalarType::of(dtype).dtype(), Some(dtype));
     }

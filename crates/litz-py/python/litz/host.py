@@ -142,7 +142,7 @@ HOST = Dispatcher()
 
 
 def _run(op, name, given, results, device=None) -> list:
-    """Runs an operator, on copies where that is to be on a device, and empties the list of what it was given. Results whose sizes the operator decides."""
+    """Runs an operator, on copies where that is to be on a device and tensors are not there, and empties the list of what it was given. Results whose sizes the operator decides."""
     ours = [tensor for argument, arg in zip(op._schema.arguments, given) if _is_written(argument) for tensor in _tensors(arg)]
     if device is not None:
         given[:] = [_moved(arg, device) for arg in given]
@@ -159,7 +159,8 @@ def _run(op, name, given, results, device=None) -> list:
         collectives.finish(outcome)
     if device is not None:
         for tensor, moved in zip(ours, written, strict=True):
-            tensor.copy_(moved)
+            if moved is not tensor:
+                tensor.copy_(moved)
     ours.clear()
     if [_place(tensor) for tensor in written] != before:
         raise RuntimeError(f"{name} gave an argument other memory, sizes or strides, which others have no way to see")

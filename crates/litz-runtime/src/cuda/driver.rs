@@ -130,6 +130,11 @@ impl Gpu {
         Ok(Arc::new(Gpu { number, device, context, facts }))
     }
 
+    /// Which of the machine's GPUs it is.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
     /// Makes its context that of the calling thread, until what is returned is dropped.
     pub(super) fn enter(&self) -> Result<Entered, CudaError> {
         let mut before = ptr::null_mut();

@@ -11,6 +11,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use litz_ir::graph;
 use smallvec::SmallVec;
 
 use super::function::{Function, Running};
@@ -40,6 +41,8 @@ pub(super) struct Context {
     /// Where results go, and what is lent lies: with the host, or where the steps have them, as the caller of a function does, and one that
     /// works on a stream of the device.
     outside: AddressSpace,
+    /// Whether work is enqueued on a stream of the caller's.
+    follows: bool,
     /// Whether calls return when all is enqueued.
     is_ahead: bool,
     /// Values of the size symbols.
@@ -168,6 +171,7 @@ impl Context {
         Ok(Context {
             queues: Queues::new(devices, &prepared.queues)?,
             outside: AddressSpace::Host,
+            follows: false,
             is_ahead: false,
             values: Vec::new(),
             plan: None,
@@ -250,8 +254,14 @@ impl Context {
     /// Works on the stream of whoever calls, or where that is the host on its own.
     pub(super) fn follow(&mut self, stream: Option<RawStream>, is_ahead: bool) {
         self.outside = if stream.is_some() { AddressSpace::Device } else { AddressSpace::Host };
-        self.is_ahead = is_ahead && stream.is_some() && !self.queues.are_many();
+        self.follows = stream.is_some();
+        self.is_ahead = is_ahead && self.follows_one_stream();
         self.queues.follow(stream);
+    }
+
+    /// Whether all that is enqueued is on one stream, which the caller gave.
+    fn follows_one_stream(&self) -> bool {
+        self.follows && !self.queues.are_many()
     }
 
     /// Returns when all that is enqueued has ended, or where the caller goes on at once says what is known to have gone wrong.
@@ -450,7 +460,16 @@ impl Context {
                 self.return_operands(writes.iter().zip(write_at.iter().copied()))?;
             }
             Command::Call { call, ints, buffers, operands, writes } => {
-                let addresses = self.operands(buffers.iter())?;
+                // Where the host can go on with what the only device has, on the caller's stream.
+                let there = self.queues.devices[0].name();
+                let is_there = there != graph::Device::Cpu
+                    && self.follows_one_stream()
+                    && hosted.takes_device_memory(call);
+                let device = if is_there { there } else { graph::Device::Cpu };
+                let addresses = match is_there {
+                    true => buffers.iter().map(|buffer| self.address(buffer.place)).collect(),
+                    false => self.operands(buffers.iter())?,
+                };
                 let operand = |HostOperand { buffer, skip, shape, is_shared }: &HostOperand| Operand {
                     data: addresses[*buffer].wrapping_add(*skip),
                     bytes: shape.bytes,
@@ -458,13 +477,16 @@ impl Context {
                     sizes: shape.sizes.clone(),
                     strides: shape.strides.clone(),
                     is_shared: *is_shared,
+                    device,
                 };
                 let given: Vec<Operand> = operands.iter().map(operand).collect();
-                // SAFETY: the planner found the memory as large as sizes and strides reach. All that was enqueued is done, and
-                // the verifier of programs wants what is written apart from the others, unless it is shared, in slots that lie apart
-                // from all others in use.
+                // SAFETY: the planner found the memory as large as sizes and strides reach. All that was enqueued is done, or what the
+                // host does comes behind it on the same stream, and the verifier of programs wants what is written apart from the others,
+                // unless it is shared, in slots that lie apart from all others in use.
                 unsafe { hosted.call(call, &plan.ints[ints.clone()], &given, &mut self.kept)? };
-                self.return_operands(writes.iter().map(|&at| (&buffers[at], addresses[at])))?;
+                if !is_there {
+                    self.return_operands(writes.iter().map(|&at| (&buffers[at], addresses[at])))?;
+                }
             }
             Command::Control { control, calls, reads, writes } => {
                 self.control(function, control, (calls, &plan.ints), (reads, writes), running)?;

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use litz_ir::graph;
 use litz_ir::kernel::Kernel;
 
 use super::{Kernels, ReferenceDevice, lock};
@@ -24,6 +25,8 @@ pub struct DistantDevice {
     memory: Arc<Memory>,
     /// The memories of all devices that it can copy from and to, its own among them.
     peers: Peers,
+    /// Which of these it is.
+    number: u32,
 }
 
 type Peers = Arc<[Arc<Memory>]>;
@@ -39,12 +42,13 @@ impl DistantDevice {
     pub fn several(kernels: &[Kernel], count: usize) -> Result<Vec<DistantDevice>, RunError> {
         let ReferenceDevice { kernels } = ReferenceDevice::new(kernels)?;
         let peers: Peers = (0..count).map(|_| Arc::default()).collect();
-        let device = |memory: &Arc<Memory>| DistantDevice {
+        let device = |(number, memory): (u32, &Arc<Memory>)| DistantDevice {
             kernels: Arc::clone(&kernels),
             memory: Arc::clone(memory),
             peers: Arc::clone(&peers),
+            number,
         };
-        Ok(peers.iter().map(device).collect())
+        Ok((0..).zip(peers.iter()).map(device).collect())
     }
 
     /// Bytes of its memory that are in use.
@@ -64,6 +68,10 @@ impl Device for DistantDevice {
 
     fn memory(&self) -> Option<Arc<dyn DeviceMemory>> {
         Some(Arc::clone(&self.memory) as Arc<dyn DeviceMemory>)
+    }
+
+    fn name(&self) -> graph::Device {
+        graph::Device::Ref(self.number)
     }
 
     fn captures(&self) -> bool {

@@ -22,6 +22,7 @@ mod nest;
 use std::collections::{HashMap, HashSet};
 
 use litz_ir::Dtype;
+use litz_ir::graph;
 use litz_ir::ids::Id;
 use litz_ir::loops::{
     Buf, BufData, BufKind, Callee, Control, ControlCall, Extern, FunctionCall, HostCall, Loops, Nest, Output,
@@ -481,7 +482,7 @@ impl Machine<'_> {
             return Err(self.bug(format!("{name}: expected a part of `{buf}`, which has {room} bytes")));
         };
         let data = self.memories[view.buf.index()].bytes.as_mut_ptr().wrapping_add(first);
-        Ok(Operand { data, bytes, dtype, sizes, strides, is_shared: false })
+        Ok(Operand { data, bytes, dtype, sizes, strides, is_shared: false, device: graph::Device::Cpu })
     }
 
     fn routine(&mut self, name: &str, call: &Routine, message: Option<&str>) -> Result<(), RunError> {
