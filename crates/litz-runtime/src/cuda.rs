@@ -86,8 +86,18 @@ impl DeviceMemory for Memory {
         Ok(Memory::allocate(self, bytes)?)
     }
 
+    unsafe fn clear(&self, start: *mut u8, bytes: usize) -> Result<(), RunError> {
+        // SAFETY: by the contract.
+        Ok(unsafe { Memory::clear(self, start, bytes)? })
+    }
+
     unsafe fn free(&self, start: *mut u8) {
         // SAFETY: by the contract.
         unsafe { Memory::free(self, start) }
+    }
+
+    /// A part of a millisecond.
+    fn is_slow(&self) -> bool {
+        true
     }
 }

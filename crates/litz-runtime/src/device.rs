@@ -159,11 +159,25 @@ pub trait DeviceMemory: Send + Sync {
     /// When there is no room, or the device fails.
     fn allocate(&self, bytes: usize) -> Result<*mut u8, RunError>;
 
+    /// Makes memory zero, before it returns.
+    ///
+    /// # Errors
+    /// When the device fails.
+    ///
+    /// # Safety
+    /// There is so much of it, which nothing else uses.
+    unsafe fn clear(&self, start: *mut u8, bytes: usize) -> Result<(), RunError>;
+
     /// Gives back what begins there.
     ///
     /// # Safety
     /// It was allocated here, and nothing that is enqueued uses it.
     unsafe fn free(&self, start: *mut u8);
+
+    /// Whether it takes long to get memory, so that buffers that come together had better be parts of one.
+    fn is_slow(&self) -> bool {
+        false
+    }
 }
 
 /// Work for a device, in order. After an error nothing more of it has to happen, and memories that it was to write have

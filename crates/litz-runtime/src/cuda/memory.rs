@@ -24,6 +24,14 @@ impl Memory {
     }
 
     /// # Safety
+    /// There is so much of it, which nothing else uses.
+    pub(super) unsafe fn clear(&self, start: *mut u8, bytes: usize) -> Result<(), CudaError> {
+        let _entered = self.gpu.enter()?;
+        // SAFETY: by the contract.
+        unsafe { clear(start.addr() as u64, bytes) }
+    }
+
+    /// # Safety
     /// It was allocated here, and nothing that is enqueued uses it.
     pub(super) unsafe fn free(&self, start: *mut u8) {
         // What is returned nobody can act on.
@@ -55,18 +63,27 @@ impl Piece {
     pub(super) fn zeroed(gpu: &Arc<Gpu>, bytes: usize) -> Result<Piece, CudaError> {
         let _entered = gpu.enter()?;
         let piece = Piece { gpu: Arc::clone(gpu), start: allocated(bytes)?, bytes };
-        let mut stream = ptr::null_mut();
-        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-        // SAFETY: what is set was allocated, by a stream of its own, which nobody captures and which is waited for.
-        capture::beside(|| unsafe {
-            check("cuStreamCreate", sys::cuStreamCreate(&raw mut stream, flags))?;
-            let set = check("cuMemsetD8Async", sys::cuMemsetD8Async(piece.start, 0, bytes, stream));
-            let waited = set.and_then(|()| check("cuStreamSynchronize", sys::cuStreamSynchronize(stream)));
-            let _ = sys::cuStreamDestroy_v2(stream);
-            waited
-        })?;
+        // SAFETY: it was allocated, and nobody has it yet.
+        unsafe { clear(piece.start, bytes)? };
         Ok(piece)
     }
+}
+
+/// Makes memory of the GPU that is current zero, by a stream of its own, which nobody captures and which is waited for.
+///
+/// # Safety
+/// There is so much of it, which nothing else uses.
+unsafe fn clear(start: u64, bytes: usize) -> Result<(), CudaError> {
+    let mut stream = ptr::null_mut();
+    let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+    // SAFETY: by the contract.
+    capture::beside(|| unsafe {
+        check("cuStreamCreate", sys::cuStreamCreate(&raw mut stream, flags))?;
+        let set = check("cuMemsetD8Async", sys::cuMemsetD8Async(start, 0, bytes, stream));
+        let waited = set.and_then(|()| check("cuStreamSynchronize", sys::cuStreamSynchronize(stream)));
+        let _ = sys::cuStreamDestroy_v2(stream);
+        waited
+    })
 }
 
 impl Drop for Piece {

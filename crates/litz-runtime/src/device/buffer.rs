@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use super::{Device, DeviceMemory};
-use crate::arena::{AlignedBuf, GuardPages};
+use crate::arena::{AlignedBuf, GuardPages, OutOfMemory};
 use crate::error::RunError;
+
+/// What parts of one buffer begin at multiples of: sectors and rows of a GPU's memory are not shared.
+const PIECE: usize = 256;
 
 /// Memory for launches of a device, at an address that is a multiple of [`crate::arena::ALIGNMENT`]; undefined at first.
 /// Whoever drops it has waited for what uses it.
@@ -12,7 +15,17 @@ pub struct Buffer(Owner);
 
 enum Owner {
     Host(AlignedBuf),
-    Device { memory: Arc<dyn DeviceMemory>, start: *mut u8, bytes: usize },
+    Device {
+        memory: Arc<dyn DeviceMemory>,
+        start: *mut u8,
+        bytes: usize,
+    },
+    /// A part of one that several have.
+    Part {
+        _whole: Arc<Buffer>,
+        start: *mut u8,
+        bytes: usize,
+    },
 }
 
 // SAFETY: the buffer owns plain bytes, which are accessed under the contracts of streams.
@@ -45,6 +58,48 @@ impl Buffer {
         }
     }
 
+    /// Memory for a device in pieces of these sizes: parts of one where it takes long to get memory ([`DeviceMemory::is_slow`]), which is given back
+    /// when nobody has any of them.
+    ///
+    /// # Errors
+    /// As [`Buffer::new`].
+    pub(crate) fn pieces(device: &dyn Device, sizes: &[usize]) -> Result<Vec<Buffer>, RunError> {
+        if !device.memory().is_some_and(|memory| memory.is_slow()) {
+            return sizes.iter().map(|&bytes| Buffer::new(device, bytes)).collect();
+        }
+        let mut total = 0_usize;
+        let mut starts = Vec::with_capacity(sizes.len());
+        for &bytes in sizes {
+            starts.push(total);
+            let end = bytes.checked_next_multiple_of(PIECE).and_then(|bytes| total.checked_add(bytes));
+            total = end.ok_or(OutOfMemory::of(bytes))?;
+        }
+        let whole = Arc::new(Buffer::new(device, total)?);
+        let piece = |(start, &bytes): (usize, &usize)| {
+            let start = whole.as_ptr().wrapping_add(start);
+            Buffer(Owner::Part { _whole: Arc::clone(&whole), start, bytes })
+        };
+        Ok(starts.into_iter().zip(sizes).map(piece).collect())
+    }
+
+    /// Makes all of it zero, before it returns.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub(crate) fn clear(&mut self, device: &dyn Device) -> Result<(), RunError> {
+        match (&mut self.0, device.memory()) {
+            (Owner::Host(buffer), _) => buffer.as_mut_slice().fill(0),
+            (Owner::Device { start, bytes, .. } | Owner::Part { start, bytes, .. }, Some(memory))
+                if *bytes > 0 =>
+            {
+                // SAFETY: it is this buffer's, which nobody else uses.
+                unsafe { memory.clear(*start, *bytes)? };
+            }
+            (Owner::Device { .. } | Owner::Part { .. }, _) => {}
+        }
+        Ok(())
+    }
+
     /// Makes it at least this large; its contents are lost when it grows.
     pub(crate) fn grow(&mut self, device: &dyn Device, bytes: usize) -> Result<(), RunError> {
         if self.len() < bytes {
@@ -58,7 +113,7 @@ impl Buffer {
     pub fn len(&self) -> usize {
         match &self.0 {
             Owner::Host(buffer) => buffer.len(),
-            Owner::Device { bytes, .. } => *bytes,
+            Owner::Device { bytes, .. } | Owner::Part { bytes, .. } => *bytes,
         }
     }
 
@@ -71,7 +126,7 @@ impl Buffer {
     pub fn as_ptr(&self) -> *mut u8 {
         match &self.0 {
             Owner::Host(buffer) => buffer.as_ptr().cast_mut(),
-            Owner::Device { start, .. } => *start,
+            Owner::Device { start, .. } | Owner::Part { start, .. } => *start,
         }
     }
 }

@@ -140,12 +140,11 @@ impl Memory {
         devices: &Devices,
         places: &[usize],
     ) -> Result<Memory, RunError> {
-        let most = kept_slots.iter().map(|&(_, bytes)| bytes).max();
-        let zeros = AlignedBuf::new(most.unwrap_or(0))?;
-        let kept = kept_slots.iter().zip(&places[constants.len()..]);
-        let kept = kept.map(|(&(_, bytes), &place)| (&zeros.as_slice()[..bytes], place));
-        let kept = Kept::Devices(uploaded(kept, devices)?);
-        Ok(Memory::of(constants, kept, &[]))
+        let places = &places[constants.len()..];
+        let sizes: Vec<usize> = kept_slots.iter().map(|&(_, bytes)| bytes).collect();
+        let mut kept = pieces(&sizes, places, devices)?;
+        kept.iter_mut().zip(places).try_for_each(|(piece, &place)| piece.clear(&*devices[place]))?;
+        Ok(Memory::of(constants, Kept::Devices(kept), &[]))
     }
 
     fn of(constants: Vec<Arc<Constant>>, mut kept: Kept, offsets: &[usize]) -> Memory {
@@ -202,28 +201,29 @@ pub(super) fn on_devices(
     devices: &Devices,
     places: &[usize],
 ) -> Result<Vec<Constant>, RunError> {
-    let bytes = constants.iter().map(ConstMemory::as_slice);
-    let buffers = uploaded(bytes.zip(places.iter().copied()), devices)?;
+    let sizes: Vec<usize> = constants.iter().map(ConstMemory::len).collect();
+    let buffers = pieces(&sizes, places, devices)?;
+    let mut streams = devices.iter().map(|device| device.stream()).collect::<Result<Vec<_>, _>>()?;
+    for ((constant, buffer), &place) in constants.iter().zip(&buffers).zip(places) {
+        let bytes = constant.as_slice();
+        let (from, to) = ((AddressSpace::Host, bytes.as_ptr()), (space(&*devices[place]), buffer.as_ptr()));
+        // SAFETY: both are as large as this, and live until the stream is done; an error drops the streams first.
+        unsafe { streams[place].copy(Copy { from, to, bytes: bytes.len() }) };
+    }
+    streams.iter_mut().try_for_each(|stream| stream.wait())?;
     Ok(buffers.into_iter().map(Constant::from).collect())
 }
 
-/// Copies of bytes, each on its device.
-fn uploaded<'a>(
-    pieces: impl Iterator<Item = (&'a [u8], usize)>,
-    devices: &Devices,
-) -> Result<Vec<Buffer>, RunError> {
-    let mut buffers = Vec::new();
-    let mut streams = devices.iter().map(|device| device.stream()).collect::<Result<Vec<_>, _>>()?;
-    for (bytes, place) in pieces {
-        let device = &*devices[place];
-        let buffer = Buffer::new(device, bytes.len())?;
-        let (from, to) = ((AddressSpace::Host, bytes.as_ptr()), (space(device), buffer.as_ptr()));
-        // SAFETY: both are as large as this, and live until the stream is done; an error drops the streams first.
-        unsafe { streams[place].copy(Copy { from, to, bytes: bytes.len() }) };
-        buffers.push(buffer);
+/// Memory of these sizes, each on its device.
+fn pieces(sizes: &[usize], places: &[usize], devices: &Devices) -> Result<Vec<Buffer>, RunError> {
+    let mut all: Vec<Buffer> = sizes.iter().map(|_| Buffer::default()).collect();
+    for (place, device) in devices.iter().enumerate() {
+        let there: Vec<usize> = (0..sizes.len()).filter(|&at| places[at] == place).collect();
+        let wanted: Vec<usize> = there.iter().map(|&at| sizes[at]).collect();
+        let made = Buffer::pieces(&**device, &wanted)?;
+        there.into_iter().zip(made).for_each(|(at, buffer)| all[at] = buffer);
     }
-    streams.iter_mut().try_for_each(|stream| stream.wait())?;
-    Ok(buffers)
+    Ok(all)
 }
 
 fn space(device: &dyn Device) -> AddressSpace {

@@ -104,6 +104,13 @@ impl DeviceMemory for Memory {
         Ok(start)
     }
 
+    unsafe fn clear(&self, start: *mut u8, bytes: usize) -> Result<(), RunError> {
+        let start = self.on_host(start, bytes)?;
+        // SAFETY: by the contract, and the memory is there.
+        unsafe { start.write_bytes(0, bytes) };
+        Ok(())
+    }
+
     unsafe fn free(&self, start: *mut u8) {
         let block = lock(&self.blocks).remove(&start.addr());
         assert!(block.is_some(), "what is freed was allocated");
