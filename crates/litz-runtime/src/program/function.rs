@@ -1,8 +1,10 @@
 //! Holds a program, or a function of one, with the plans made for it, and calls functions.
 
+use std::panic::resume_unwind;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use std::thread;
 
 use litz_ir::kernel::Kernel;
 use litz_ir::loops::Control;
@@ -103,9 +105,29 @@ impl Function {
     }
 }
 
+/// Kernels from which on several threads verify them: one of a GPU that is written out takes milliseconds.
+const MANY: usize = 8;
+
 /// What the kernels of a program need to know, verified.
 pub(super) fn facts_of(kernels: &[Kernel], devices: &Named<'_>) -> Result<Arc<[KernelFacts]>, RunError> {
-    kernels.iter().map(|kernel| kernel_facts(kernel, devices)).collect()
+    let threads = match kernels.len() {
+        ..MANY => 1,
+        count => thread::available_parallelism().map_or(1, usize::from).min(count),
+    };
+    // Every thread has others of them: those that take long are neighbours.
+    let part = |first: usize| -> Vec<Result<KernelFacts, RunError>> {
+        kernels.iter().skip(first).step_by(threads).map(|kernel| kernel_facts(kernel, devices)).collect()
+    };
+    let mut parts = thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|first| scope.spawn(move || part(first))).collect();
+        let own = part(0);
+        let joined =
+            others.into_iter().map(|other| other.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        std::iter::once(own).chain(joined).map(Vec::into_iter).collect::<Vec<_>>()
+    });
+    (0..kernels.len())
+        .map(|at| parts[at % threads].next().expect("invariant: each kernel is one thread's"))
+        .collect()
 }
 
 /// Results of a function, in memory of its caller.
