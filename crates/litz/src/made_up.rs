@@ -99,31 +99,30 @@ fn value(facts: &Facts, sym: Sym) -> i64 {
 }
 
 fn tensor(dtype: Dtype, sizes: &[usize], random: &mut Random) -> Result<Tensor, TensorError> {
-    let count = sizes.iter().product();
-    let bytes: Vec<u8> = match dtype.kind() {
-        Kind::Bool => vec![1; count],
-        Kind::Int => (0..count).flat_map(|_| integer(random.bits() & 1, dtype.size())).collect(),
-        Kind::Float => (0..count).flat_map(|_| float(random.normal(), dtype)).collect(),
+    let count: usize = sizes.iter().product();
+    let mut bytes = Vec::with_capacity(count.saturating_mul(dtype.size()));
+    match dtype.kind() {
+        Kind::Bool => bytes.resize(count, 1),
+        Kind::Int => (0..count)
+            .for_each(|_| bytes.extend_from_slice(&(random.bits() & 1).to_le_bytes()[..dtype.size()])),
+        Kind::Float => (0..count).for_each(|_| push(&mut bytes, random.normal(), dtype)),
         Kind::Complex => {
             let part = if dtype == Dtype::C64 { Dtype::F32 } else { Dtype::F64 };
-            (0..2 * count).flat_map(|_| float(random.normal(), part)).collect()
+            (0..2 * count).for_each(|_| push(&mut bytes, random.normal(), part));
         }
-    };
+    }
     Tensor::from_bytes(dtype, sizes, &bytes)
 }
 
-fn integer(value: u64, size: usize) -> Vec<u8> {
-    value.to_le_bytes()[..size].to_vec()
-}
-
-fn float(value: f64, dtype: Dtype) -> Vec<u8> {
+/// Appends a number of a type.
+fn push(bytes: &mut Vec<u8>, value: f64, dtype: Dtype) {
     match dtype {
-        Dtype::F64 => value.to_le_bytes().to_vec(),
-        Dtype::F16 => f16::from_f64(value).to_le_bytes().to_vec(),
-        Dtype::BF16 => bf16::from_f64(value).to_le_bytes().to_vec(),
+        Dtype::F64 => bytes.extend_from_slice(&value.to_le_bytes()),
+        Dtype::F16 => bytes.extend_from_slice(&f16::from_f64(value).to_le_bytes()),
+        Dtype::BF16 => bytes.extend_from_slice(&bf16::from_f64(value).to_le_bytes()),
         // The bits of 0.5 or 1 and of their negatives, in one type or the other.
-        Dtype::F8E4M3 | Dtype::F8E5M2 => vec![if value < 0.0 { 0xb8 } else { 0x38 }],
-        _ => (value as f32).to_le_bytes().to_vec(),
+        Dtype::F8E4M3 | Dtype::F8E5M2 => bytes.push(if value < 0.0 { 0xb8 } else { 0x38 }),
+        _ => bytes.extend_from_slice(&(value as f32).to_le_bytes()),
     }
 }
 
