@@ -201,6 +201,10 @@ impl Verifier<'_> {
         if data.sizes.len() > Gpu::BOX_DIMS {
             return Err(format!("`{}` has more than {} dimensions", data.name, Gpu::BOX_DIMS));
         }
+        // A dimension of one element may have any stride, also that of a row.
+        let is_row = |&dim: &usize| data.strides[dim].is_one();
+        let rows = || (0..data.sizes.len()).filter(is_row);
+        let row_dim = rows().find(|&dim| !data.sizes[dim].is_one()).or(rows().next());
         let mut row = None;
         let mut counted = 0;
         for (dim, at) in index.iter().enumerate() {
@@ -219,7 +223,7 @@ impl Verifier<'_> {
                 return Err(format!("along dimension {dim} it has {count} elements, of at most {most}"));
             }
             let stride = data.strides[dim];
-            if stride.is_one() && row.is_none() {
+            if row_dim == Some(dim) {
                 row = Some(count);
             } else if !data.sizes[dim].is_one() && !self.is_aligned(stride * size) {
                 return Err(format!(
