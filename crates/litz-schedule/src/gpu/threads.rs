@@ -82,8 +82,13 @@ impl Family for Threads {
         }
         let mut body: Vec<Tree> =
             group.members.iter().flat_map(|member| points(cx, group, member, &values)).collect();
-        if let Some(across) = transpose::across(cx, group, (&grid, &body), &values) {
-            return Some(transpose::plan(cx, group, across, (grid, body), &name));
+        // Neighbours in what is stored are a warp's, which may be those of an axis that has longer steps in what is read.
+        for at in (0..grid.len()).rev() {
+            let mut turned = grid.clone();
+            turned[at..].rotate_left(1);
+            if let Some(across) = transpose::across(cx, group, (&turned, &body), &values) {
+                return Some(transpose::plan(cx, group, across, (turned, body), &name));
+            }
         }
         let vector = vector_of(cx, group, &grid, &values).zip(grid.last().copied());
         let mut element = None;
