@@ -33,6 +33,7 @@ lines += [
     "litz::integers(Tensor seed, int stream, SymInt low, SymInt high, SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
     # Its operand, whose elements are checked.
     "litz::within(Tensor self, float low, float high) -> Tensor",
+    "litz::mm_rounding(Tensor self, Tensor mat2, int? terms=None) -> Tensor",
     # The norm of training, with new running statistics.
     "litz::instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, bool use_input_stats, "
     "float momentum, float eps) -> (Tensor, Tensor running_mean_out, Tensor running_var_out)",

@@ -3,7 +3,7 @@
 use crate::args::{Args, Number};
 use crate::view::ValueAccess;
 use litz_ir::dtype::Kind;
-use litz_ir::loops::{Axis, BindOf, Inst, InstOp, Nest, Val};
+use litz_ir::loops::{Axis, BindOf, Inst, InstOp, Nest, Rounds, Val};
 use litz_ir::scalar::Signature;
 use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
 use litz_sym::{Expr, Facts, Rel, Sym};
@@ -18,6 +18,7 @@ pub struct Body<'a> {
     reduced: Vec<Axis>,
     insts: Vec<Inst>,
     binds: usize,
+    rounds: Rounds,
 }
 
 /// The body of a pointwise operator being built: a [`Body`] and the node's arguments.
@@ -98,7 +99,13 @@ operations! {
 
 impl<'a> Body<'a> {
     pub(crate) fn new(facts: &'a Facts) -> Body<'a> {
-        Body { facts, scoped: None, axes: Vec::new(), reduced: Vec::new(), insts: Vec::new(), binds: 0 }
+        let (axes, reduced, insts) = (Vec::new(), Vec::new(), Vec::new());
+        Body { facts, scoped: None, axes, reduced, insts, binds: 0, rounds: Rounds::Never }
+    }
+
+    /// Allows instructions that are less exact than the type of sums to add up products.
+    pub(crate) fn round_sums(&mut self, rounds: Rounds) {
+        self.rounds = rounds;
     }
 
     /// An outer axis; its variable. An extent of 1 needs no axis: the coordinate is 0.
@@ -389,6 +396,7 @@ impl<'a> Body<'a> {
             axes: self.axes,
             reduced: self.reduced,
             idle: None,
+            rounds: self.rounds,
             body: without_unused(self.insts),
         }
     }

@@ -88,7 +88,8 @@ impl DeviceMemory for Memory {
 
     unsafe fn clear(&self, start: *mut u8, bytes: usize) -> Result<(), RunError> {
         // SAFETY: by the contract.
-        Ok(unsafe { Memory::clear(self, start, bytes)? })
+        unsafe { Memory::clear(self, start, bytes)? };
+        Ok(())
     }
 
     unsafe fn free(&self, start: *mut u8) {

@@ -226,7 +226,8 @@ fn what_a_host_gets_has_the_layout_of_c() {
     // A pointer and four numbers of its size, then three small ones, and the two of a device.
     assert_eq!(size_of::<HostTensor<'_>>(), 7 * size_of::<usize>());
     // A number that says which, and the largest of what there may be.
-    assert_eq!(size_of::<HostArg<'_>>(), 8 * size_of::<usize>());
+    let word = size_of::<usize>();
+    assert_eq!(size_of::<HostArg<'_>>(), 8 * word);
     for dtype in litz_ir::Dtype::ALL {
         assert_eq!(ScalarType::of(dtype).dtype(), Some(dtype));
     }

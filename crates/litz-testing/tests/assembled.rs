@@ -56,8 +56,9 @@ const FILES: [&str; 32] = [
     "reduce/online",
 ];
 
-/// Graphs whose kernels need more registers than those of file tests, too large to be run on the reference device.
-const GRAPHS: [(&str, &str); 5] = [
+/// Graphs whose kernels need more registers than those of file tests, too large to be run on the reference device. Those named for it have float32
+/// products of tf32.
+const GRAPHS: [(&str, &str); 8] = [
     (
         "windows of a convolution",
         "graph @g on cpu {
@@ -99,6 +100,41 @@ const GRAPHS: [(&str, &str); 5] = [
           %w: bf16[4096, 4096] = input
           %b: bf16[4096] = input
           %y: bf16[4096, 4096] = aten.linear.default(%x, %w, %b)
+          return %y
+        }",
+    ),
+    (
+        "product of 8-bit floats that sums in few bits",
+        "graph @g on cpu {
+          %x: f8e4m3[4096, 4096] = input
+          %w: f8e4m3[4096, 4096]{1, 4096} = input
+          %s: f32[4096, 1] = input
+          %t: f32[1, 4096] = input
+          %b: bf16[4096] = input
+          %y: bf16[4096, 4096] = aten._scaled_mm.default(%x, %w, %s, %t, %b, none, bf16, true)
+          %z: bf16[4096, 4096] = aten._scaled_mm.default(%x, %w, %s, %t, %b, none, bf16, false)
+          return %y, %z
+        }",
+    ),
+    (
+        "product of tf32",
+        "graph @g on cpu {
+          %x: f32[4096, 1024] = input
+          %w: f32[1024, 4096] = input
+          %b: f32[4096] = input
+          %d: f32[4096, 4096] = aten.addmm.default(%b, %x, %w, 1, 1)
+          %y: f32[4096, 4096] = aten.gelu.default(%d)
+          return %y
+        }",
+    ),
+    (
+        "convolution of tf32",
+        "graph @g on cpu {
+          %x: f32[32, 256, 14, 14] = input
+          %w: f32[256, 256, 3, 3] = input
+          %b: f32[256] = input
+          %d: f32[32, 256, 14, 14] = aten.convolution.default(%x, %w, %b, [1, 1], [1, 1], [1, 1], false, [0, 0], 1)
+          %y: f32[32, 256, 14, 14] = aten.relu.default(%d)
           return %y
         }",
     ),
@@ -150,7 +186,8 @@ fn kernels(text: &str, backend: &dyn Backend, options: &Options) -> Result<Vec<K
 
 /// The kernels of a graph or file, each with its PTX.
 fn listings(name: &str, target: &str) -> Result<Vec<(Kernel, String)>, String> {
-    let options = Options { cache: None, ..Options::for_target(target.parse().expect("a target")) };
+    let (target, tf32) = (target.parse().expect("a target"), name.contains("tf32"));
+    let options = Options { cache: None, tf32, ..Options::for_target(target) };
     let backend = litz::backend(&options).map_err(|error| error.to_string())?;
     let kernels = kernels(&text(name)?, &*backend, &options)?;
     assert!(!kernels.is_empty(), "{name} has no kernels");

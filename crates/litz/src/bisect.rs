@@ -186,7 +186,7 @@ fn steps(
     let lowered = litz_ops::lower_with(&graph, &|op| crate::host::provides(options, op));
     let mut loops = lowered.map_err(|diags| ("lower", Error::of_diags(diags)))?;
     keep("lower", State::Loops(loops.clone()));
-    let cx = Cx { target, inlining: &options.inlining };
+    let cx = Cx { target, inlining: &options.inlining, tf32: options.tf32 };
     for pass in options.passes.loops {
         loops.each(&mut |loops| {
             pass.apply(loops, &cx);

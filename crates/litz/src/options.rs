@@ -78,6 +78,8 @@ pub struct Options {
     pub passes: Passes,
     /// What rewrites take in.
     pub inlining: Inlining,
+    /// Whether instructions of GPUs may take operands of float32 products and convolutions as tf32, with 10 bits behind the point.
+    pub tf32: bool,
     /// Thresholds of the scheduler.
     pub heuristics: Heuristics,
     /// How the model runs; `None`: as the scheduler decides.
@@ -190,6 +192,7 @@ impl Default for Options {
             provenance: Provenance::default(),
             passes: Passes::default(),
             inlining: Inlining::default(),
+            tf32: false,
             heuristics: Heuristics::default(),
             schedule: None,
             tuned: false,

@@ -227,7 +227,7 @@ fn loops_passes(
     options: &Options,
     run: &mut Runner<'_>,
 ) -> Result<Loops, Error> {
-    let cx = Cx { target, inlining: &options.inlining };
+    let cx = Cx { target, inlining: &options.inlining, tf32: options.tf32 };
     let passes = options.passes.loops;
     run.check(Verify::Stages, "lower", &loops, verify::loops::verify)?;
     for (at, pass) in passes.iter().enumerate() {

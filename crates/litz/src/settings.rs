@@ -1,10 +1,10 @@
-//! Lists the thresholds of the scheduler and of the rewrites by the names of their fields, and sets them by text.
+//! Lists the thresholds of the scheduler and of the rewrites, and how exact products are, by names, and sets them by text.
 
 use crate::options::Options;
 use litz_schedule::{MemoryPool, ReorderAxes};
 use std::ops::RangeInclusive;
 
-/// A field of [`Heuristics`](litz_schedule::Heuristics) or of [`Inlining`](litz_passes::loops::Inlining).
+/// A field of [`Heuristics`](litz_schedule::Heuristics) or of [`Inlining`](litz_passes::loops::Inlining), or [`Options::tf32`].
 pub struct Setting {
     /// The name of the field.
     pub name: &'static str,
@@ -139,6 +139,13 @@ pub const SETTINGS: &[Setting] = &[
     ),
     number!(inlining.max_body, 0..=4096, "instructions a nest may have after taking in its producers"),
     number!(inlining.max_loads, 0..=1024, "loads a nest may have after taking in its producers"),
+    Setting {
+        name: "float32_products",
+        meaning: "as what instructions of GPUs may take operands of float32 products and convolutions",
+        values: Values::Words(&["float32", "tf32"]),
+        get: |options| i64::from(options.tf32),
+        set: |options, value| options.tf32 = value == 1,
+    },
 ];
 
 /// The names of all settings.
@@ -166,7 +173,7 @@ impl Setting {
 }
 
 impl Options {
-    /// Sets a field of [`Options::heuristics`] or [`Options::inlining`] by its name, one of [`SETTINGS`].
+    /// Sets a field of [`Options::heuristics`] or [`Options::inlining`], or [`Options::tf32`], by its name, one of [`SETTINGS`].
     ///
     /// # Errors
     /// Where there is no such field, which the error lists, and where the value is none that it takes.
@@ -239,6 +246,7 @@ mod tests {
             ("cheap", cheap.to_string()),
             ("max_body", max_body.to_string()),
             ("max_loads", max_loads.to_string()),
+            ("float32_products", if options.tf32 { "tf32" } else { "float32" }.to_owned()),
         ]
     }
 

@@ -53,7 +53,7 @@ fn written_out(stmts: &[Stmt]) -> u64 {
                 | KernelLoopKind::Level(_)
                 | KernelLoopKind::Chain
                 | KernelLoopKind::Search
-                | KernelLoopKind::Mma => 1,
+                | KernelLoopKind::Mma { .. } => 1,
             };
             written_out(body).saturating_mul(copies)
         }

@@ -16,7 +16,8 @@ fn unproved(text: &str, isa: GpuIsa) -> Vec<String> {
     let graph = litz_ir::text::graph::parse(text).unwrap_or_else(|diags| panic!("{}: {text}", diags[0]));
     let model = Model::from_graph(graph, HashMap::new()).expect("it is a graph");
     let target = Target::Gpu(Gpu::new(isa, 132));
-    let options = Options { verify: Verify::Nothing, reference: true, ..Options::for_target(target) };
+    let options =
+        Options { verify: Verify::Nothing, reference: true, tf32: true, ..Options::for_target(target) };
     let compiled = model.compile(&options).unwrap_or_else(|error| panic!("{error}: {text}"));
     compiled.texts.unproved.iter().map(|found| found.why.to_string()).collect()
 }
@@ -31,6 +32,39 @@ fn linear(rows: usize, terms: usize, columns: usize) -> String {
             %d: bf16[{rows}, {columns}] = aten.linear.default(%x, %w, %b)
             %y: bf16[{rows}, {columns}] = aten.sigmoid.default(%d)
             return %y
+        }}"
+    )
+}
+
+/// A product of float32 numbers that instructions may round, of an operand that lies along the sum and of one that does not, and what follows.
+fn of_floats(rows: usize, terms: usize, columns: usize) -> String {
+    format!(
+        "graph @g on cpu {{
+            %x: f32[{rows}, {terms}] = input
+            %w: f32[{columns}, {terms}] = input
+            %v: f32[{terms}, {columns}] = input
+            %b: f32[{columns}] = input
+            %d: f32[{rows}, {columns}] = aten.linear.default(%x, %w, %b)
+            %e: f32[{rows}, {columns}] = aten.mm.default(%x, %v)
+            %y: f32[{rows}, {columns}] = aten.gelu.default(%d)
+            %z: f32[{rows}, {columns}] = aten.relu.default(%e)
+            return %y, %z
+        }}"
+    )
+}
+
+/// Products of 8-bit floats with scales of rows and columns that are summed in fewer bits, all products or parts.
+fn of_bytes(rows: usize, terms: usize, columns: usize) -> String {
+    format!(
+        "graph @g on cpu {{
+            %x: f8e4m3[{rows}, {terms}] = input
+            %w: f8e4m3[{terms}, {columns}]{{1, {terms}}} = input
+            %s: f32[{rows}, 1] = input
+            %t: f32[1, {columns}] = input
+            %b: bf16[{columns}] = input
+            %y: bf16[{rows}, {columns}] = aten._scaled_mm.default(%x, %w, %s, %t, %b, none, bf16, true)
+            %z: f32[{rows}, {columns}] = aten._scaled_mm.default(%x, %w, %s, %t, none, none, f32, false)
+            return %y, %z
         }}"
     )
 }
@@ -93,6 +127,12 @@ fn kernels_of_all_sizes_are_proved() {
     {
         texts.extend([mixed(heads, side, side), mixed(heads, side, 64)]);
     }
+    for rows in [1, 2, 5, 17, 64, 200] {
+        texts.extend([62, 63, 64, 72, 100, 127, 512].map(|terms| of_floats(rows, terms, 440)));
+        texts.extend([62, 63, 64, 72, 100, 127, 512].map(|terms| of_bytes(rows, terms, 440)));
+    }
+    texts.extend([of_floats(1000, 1000, 1000), of_floats(2048, 768, 3072), of_bytes(1000, 1008, 1000)]);
+    texts.extend([of_floats(1001, 1003, 1006), of_bytes(1001, 1003, 1006), of_bytes(2048, 768, 3072)]);
     for features in [192, 384, 512, 768] {
         texts.extend([10, 1000, 1003, 4096].map(|classes| classified(features, classes)));
     }

@@ -179,7 +179,7 @@ impl<'a> Builder<'a> {
             | KernelLoopKind::Pipeline { .. }
             | KernelLoopKind::Chain
             | KernelLoopKind::Search
-            | KernelLoopKind::Mma => Role::Repeated,
+            | KernelLoopKind::Mma { .. } => Role::Repeated,
         };
         let is_combined = |around: &Around| match around {
             Around::Loop(kind, axis) => matches!(role(*kind, axis), Role::Lanes(_) | Role::Units),

@@ -4,7 +4,7 @@ use super::{Around, Builder, Env};
 use litz_ir::Diag;
 use litz_ir::kernel::{KernelLoopKind, Loop, Stmt};
 use litz_ir::loops::Axis;
-use litz_ir::schedule::{self, Holds, Leaf, Local, Tree};
+use litz_ir::schedule::{self, Holds, Leaf, Local, Means, Tree};
 use litz_sym::{Known, Rel};
 
 impl<'a> Builder<'a> {
@@ -69,7 +69,7 @@ impl<'a> Builder<'a> {
             K::Vector { .. } if axis.extent.is_one() => KernelLoopKind::For,
             K::Vector { lanes, copies } => KernelLoopKind::vector(lanes, copies),
             K::For => KernelLoopKind::For,
-            K::Mma => KernelLoopKind::Mma,
+            K::Mma => KernelLoopKind::Mma { rounds: rounds(body) },
             K::Pipeline { buffers } => KernelLoopKind::Pipeline { buffers },
             K::Unroll if axis.extent.as_int().is_some() => KernelLoopKind::Unroll,
             K::Unroll => {
@@ -121,4 +121,13 @@ impl<'a> Builder<'a> {
         }
         Ok(())
     }
+}
+
+/// Whether an instruction is asked for that is less exact than the type of its sums.
+fn rounds(trees: &[Tree]) -> bool {
+    let mut found = false;
+    for tree in trees {
+        tree.each_leaf(&mut |leaf| found |= matches!(leaf.by, Some(Means::Instruction(by)) if by.rounds));
+    }
+    found
 }

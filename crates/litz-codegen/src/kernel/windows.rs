@@ -47,7 +47,7 @@ impl<'a> Builder<'a> {
             return Err(refused("its elements are not side by side in shared memory"));
         };
         let dims = vec![BoxDim { count: neighbours, step: Expr::one(), range: None }];
-        let copy = BoxCopy { from, origin, to, first, points: Some(box_points), dims };
+        let copy = BoxCopy { from, origin, to, first, points: Some(box_points), dims, rounds: false };
         Ok(Some(Stmt::Act(Act::BoxCopy(copy))))
     }
 }

@@ -48,7 +48,10 @@ fn block(kernel: &mut Kernel, stmts: Vec<Stmt>, facts: &Facts) -> Vec<Stmt> {
         }
         // Lanes of a vector share what a thread has of its own.
         let is_of_lanes = |kind| {
-            matches!(kind, KernelLoopKind::Vector { .. } | KernelLoopKind::Mma | KernelLoopKind::Search)
+            matches!(
+                kind,
+                KernelLoopKind::Vector { .. } | KernelLoopKind::Mma { .. } | KernelLoopKind::Search
+            )
         };
         if !matches!(&stmt, Stmt::Loop(inner) if is_of_lanes(inner.kind)) {
             for inner in stmt.blocks_mut() {

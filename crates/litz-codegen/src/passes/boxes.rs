@@ -127,7 +127,15 @@ impl Boxer<'_> {
             && outer.iter().all(|dim| is_aligned(dim.step))
             && is_aligned(origin);
         let is_box = fits && !is_left && from.guard.iter().all(is_used);
-        is_box.then_some(BoxCopy { from: from.mem, origin, to: to.mem, first, points: None, dims })
+        is_box.then_some(BoxCopy {
+            from: from.mem,
+            origin,
+            to: to.mem,
+            first,
+            points: None,
+            dims,
+            rounds: false,
+        })
     }
 
     /// The element that statements copy, and where to: in the background, or from memory that the kernel does not change, at once.

@@ -86,7 +86,7 @@ impl Copier<'_> {
             | KernelLoopKind::Chain
             | KernelLoopKind::Search
             | KernelLoopKind::Pipeline { .. }
-            | KernelLoopKind::Mma => false,
+            | KernelLoopKind::Mma { .. } => false,
         };
         let is_copy = is_run && val == value && from != to && read.dtype == written.dtype;
         if !(is_copy && is_wide && is_zero && in_memory) {

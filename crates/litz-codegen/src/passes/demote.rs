@@ -44,7 +44,7 @@ fn mark(stmts: &[Stmt], around: &mut Around, is_indexed: &mut [bool]) {
             let is_number = match inner.kind {
                 KernelLoopKind::Level(_) | KernelLoopKind::Chain => true,
                 // The sums of a warp's instruction are spread over its lanes.
-                KernelLoopKind::Mma => around.is_threaded,
+                KernelLoopKind::Mma { .. } => around.is_threaded,
                 KernelLoopKind::Unroll | KernelLoopKind::Vector { .. } => inner.extent.as_int().is_some(),
                 KernelLoopKind::For | KernelLoopKind::Search | KernelLoopKind::Pipeline { .. } => false,
             };

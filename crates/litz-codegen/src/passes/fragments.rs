@@ -33,7 +33,7 @@ mod own;
 use super::{Pass, checked};
 use litz_ir::kernel::{
     Act, Fragment, FragmentProduct, Kernel, KernelLoopKind, Loop, Mem, MemData, MemorySpace, Op, Operand,
-    Part, Stmt, Sync, Val, position, visit,
+    Part, Stmt, Sync, Touch, Val, position, visit, visit_mut,
 };
 use litz_ir::loops::Axis;
 use litz_ir::target::{Gpu, Instruction, Level, Side, Target};
@@ -61,9 +61,40 @@ fn run(kernel: &mut Kernel, target: &Target) -> Result<(), Diag> {
     let body = products.block(body, &around)?;
     let has_products = products.is_any;
     kernel.body = body;
+    round_boxes(kernel);
     own::spread(kernel, facts)?;
     // What lanes load they load elsewhere than the loops of an instruction said.
     if has_products { (checked::PASS.run)(kernel, target) } else { Ok(()) }
+}
+
+/// Has boxes rounded that are copied for instructions which take the leading bits of their elements, and for nothing else: these leave bits out, and
+/// so all numbers would become smaller.
+fn round_boxes(kernel: &mut Kernel) {
+    let (mut rounded, mut others) = (HashSet::new(), HashSet::new());
+    visit(&kernel.body, &mut |stmt| {
+        let Stmt::Act(act) = stmt else { return };
+        if let Act::FragmentProduct(FragmentProduct { by, left, right, .. }) = act
+            && by.rounds
+            && by.dtype == Dtype::F32
+        {
+            let rows = [left, right].into_iter().filter_map(|operand| match operand {
+                Operand::Rows(rows) => Some(rows.mem),
+                Operand::Own(_) => None,
+            });
+            rounded.extend(rows);
+            return;
+        }
+        act.each_part(&mut |part| {
+            if let Part::Access { touch: Touch::Load, mem, .. } = part {
+                others.insert(*mem);
+            }
+        });
+    });
+    visit_mut(&mut kernel.body, &mut |stmt| {
+        if let Stmt::Act(Act::BoxCopy(copy)) = stmt {
+            copy.rounds = rounded.contains(&copy.to) && !others.contains(&copy.to);
+        }
+    });
 }
 
 /// The symbols by which fragments say where the elements of a thread are, until these are spread: the lane of a warp or thread of a warpgroup,
@@ -130,18 +161,23 @@ struct Nest {
     repeated: Vec<Axis>,
     /// Rows, columns and reduced points.
     points: [Axis; 3],
+    /// Whether the instruction may be less exact than the type of its sums.
+    rounds: bool,
     body: Vec<Stmt>,
 }
 
 impl Nest {
     fn of(stmt: &Stmt) -> Option<Nest> {
-        let (mut repeated, mut points) = (Vec::new(), Vec::new());
+        let (mut repeated, mut points, mut may_round) = (Vec::new(), Vec::new(), true);
         let mut body = std::slice::from_ref(stmt);
         while let [Stmt::Loop(Loop { kind, var, extent, body: inner })] = body {
             let axis = Axis { var: *var, extent: *extent };
             match kind {
                 KernelLoopKind::Unroll if points.is_empty() => repeated.push(axis),
-                KernelLoopKind::Mma => points.push(axis),
+                KernelLoopKind::Mma { rounds } => {
+                    points.push(axis);
+                    may_round &= rounds;
+                }
                 KernelLoopKind::For
                 | KernelLoopKind::Unroll
                 | KernelLoopKind::Vector { .. }
@@ -152,7 +188,7 @@ impl Nest {
             }
             body = inner;
         }
-        Some(Nest { repeated, points: points.try_into().ok()?, body: body.to_vec() })
+        Some(Nest { repeated, points: points.try_into().ok()?, rounds: may_round, body: body.to_vec() })
     }
 }
 
@@ -278,7 +314,7 @@ impl Products<'_> {
 
     /// The loads of both operands, and the instructions.
     fn product(&mut self, nest: Nest, around: &Around) -> Result<Vec<Stmt>, Diag> {
-        let Nest { repeated, points, body } = nest;
+        let Nest { repeated, points, rounds, body } = nest;
         self.is_any = true;
         let misfit = |this: &Self, why: &str| {
             this.refused("no-instruction", format_args!("loop {}: {why}", points[0].var))
@@ -290,7 +326,7 @@ impl Products<'_> {
         let [dtype, other] = sum.factors.map(|factor| self.source(&sum.lets, factor));
         let shape = points.map(|axis| axis.extent.as_int().unwrap_or(0));
         let by = (dtype == other).then(|| self.gpu.instruction(around.level, dtype, shape)).flatten();
-        let by = by.filter(|by| !by.rounds && around.level.has_threads());
+        let by = by.filter(|by| by.rounds <= rounds && around.level.has_threads());
         let by = by.ok_or_else(|| misfit(self, "no instruction of a warp or warpgroup takes its points"))?;
         let columns = u32::try_from(shape[1]).unwrap_or(0);
         let [row, column, _] = points.map(|axis| axis.var);

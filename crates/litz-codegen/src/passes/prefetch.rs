@@ -129,7 +129,7 @@ impl Placer<'_> {
         let depth = self.written_out.len();
         match inner.kind {
             // Matrix instructions load by themselves.
-            KernelLoopKind::Mma => {}
+            KernelLoopKind::Mma { .. } => {}
             KernelLoopKind::Unroll => {
                 self.written_out.push(inner.var);
                 self.block(&mut inner.body, lane);

@@ -55,7 +55,7 @@ fn stays_around(kind: KernelLoopKind) -> bool {
         | KernelLoopKind::Pipeline { .. }
         | KernelLoopKind::Chain
         | KernelLoopKind::Search
-        | KernelLoopKind::Mma => false,
+        | KernelLoopKind::Mma { .. } => false,
     }
 }
 

@@ -31,7 +31,7 @@ pub const PASS: Pass = Pass { name: "tensorize", run };
 fn run(kernel: &mut Kernel, target: &Target) -> Result<(), Diag> {
     let mut has_some = false;
     visit(&kernel.body, &mut |stmt| {
-        has_some |= matches!(stmt, Stmt::Loop(Loop { kind: KernelLoopKind::Mma, .. }))
+        has_some |= matches!(stmt, Stmt::Loop(Loop { kind: KernelLoopKind::Mma { .. }, .. }))
     });
     if !has_some {
         return Ok(());
@@ -86,7 +86,7 @@ impl Tensorizer<'_> {
         };
         match (inner.kind, product) {
             (_, Ok(product)) => return Ok(Stmt::Act(Act::MatrixProduct(product))),
-            (KernelLoopKind::Mma, Err(misfit)) => {
+            (KernelLoopKind::Mma { .. }, Err(misfit)) => {
                 let dot = if starts_mma(&inner.body) { Err(misfit) } else { self.dot(inner) };
                 let refused = |misfit| {
                     let place = format!("kernel @{}: loop {}", self.kernel.name, inner.var);
@@ -260,7 +260,7 @@ impl Tensorizer<'_> {
             let axis = Axis { var: *var, extent: *extent };
             match kind {
                 KernelLoopKind::For if units.is_empty() => over.push(axis),
-                KernelLoopKind::Mma => units.push(axis),
+                KernelLoopKind::Mma { .. } => units.push(axis),
                 KernelLoopKind::For
                 | KernelLoopKind::Unroll
                 | KernelLoopKind::Pipeline { .. }
@@ -359,7 +359,7 @@ fn is_zero(number: &Scalar) -> bool {
 
 /// Whether a body is an `mma` loop.
 fn starts_mma(body: &[Stmt]) -> bool {
-    matches!(body, [Stmt::Loop(Loop { kind: KernelLoopKind::Mma, .. })])
+    matches!(body, [Stmt::Loop(Loop { kind: KernelLoopKind::Mma { .. }, .. })])
 }
 
 /// A nest of `mma` loops that sets elements to a constant.
@@ -372,7 +372,7 @@ impl Fill {
     fn of(stmt: &Stmt) -> Option<Fill> {
         let mut extents = Vec::new();
         let mut body = std::slice::from_ref(stmt);
-        while let [Stmt::Loop(Loop { kind: KernelLoopKind::Mma, var, extent, body: inner })] = body {
+        while let [Stmt::Loop(Loop { kind: KernelLoopKind::Mma { .. }, var, extent, body: inner })] = body {
             extents.push(Axis { var: *var, extent: *extent });
             body = inner;
         }

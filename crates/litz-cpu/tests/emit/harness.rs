@@ -84,7 +84,7 @@ impl Build {
     }
 
     pub fn mma(&mut self, var: &str, extent: &str, body: impl FnOnce(&mut Build)) {
-        self.run_loop(KernelLoopKind::Mma, var, extent, body);
+        self.run_loop(KernelLoopKind::Mma { rounds: false }, var, extent, body);
     }
 
     pub fn unroll(&mut self, var: &str, extent: &str, body: impl FnOnce(&mut Build)) {

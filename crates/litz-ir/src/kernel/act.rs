@@ -376,7 +376,7 @@ macro_rules! each_part {
                     $f($Part::access(touch, mem, index, guard));
                 }
             }
-            Act::BoxCopy(BoxCopy { from, origin, to, first, points, dims }) => {
+            Act::BoxCopy(BoxCopy { from, origin, to, first, points, dims, rounds: _ }) => {
                 $f($Part::always(Touch::Load, from, None, $one(origin)));
                 $f($Part::always(Touch::Store, to, None, $one(first)));
                 for BoxPoints { count: _, first, dims } in points.$iter() {

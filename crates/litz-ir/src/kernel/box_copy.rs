@@ -33,6 +33,8 @@ pub struct BoxCopy {
     pub points: Option<BoxPoints>,
     /// Dimensions of the box, outermost first; the elements along the last one are side by side in global memory, too.
     pub dims: Vec<BoxDim>,
+    /// Whether its elements, of f32, become the nearest numbers of tf32 on their way.
+    pub rounds: bool,
 }
 
 /// Elements of a box that go through several dimensions of global memory, as digits of a number: points of windows, one tap of which the box is.
@@ -211,6 +213,8 @@ pub struct BoxMap {
     pub dims: Vec<MapDim>,
     /// How points of windows go through the dimensions between the first one, their channels, and the last one.
     pub windows: Option<Windows>,
+    /// Whether elements, of f32, become numbers of tf32.
+    pub rounds: bool,
 }
 
 /// How points of windows go through dimensions.
@@ -299,7 +303,7 @@ impl BoxCopy {
             dims.push(MapDim { count: 1, step: Expr::int(unit), end: from.span().ceildiv(unit) });
             coordinates.push(origin.floordiv(unit));
         }
-        let map = BoxMap { from: self.from, swizzle, dims, windows: None };
+        let map = BoxMap { from: self.from, swizzle, dims, windows: None, rounds: self.rounds };
         Some(Cut { map, coordinates, offsets: Vec::new() })
     }
 
@@ -331,7 +335,8 @@ impl BoxCopy {
         let corners: Option<Vec<_>> = walked().map(|dim| Some((dim.corners(limit)?, dim.by))).collect();
         let windows = Some(Windows { count: points.count, dims: corners? });
         let offsets = walked().map(|dim| dim.offset).collect();
-        Some(Cut { map: BoxMap { from: self.from, swizzle, dims, windows }, coordinates, offsets })
+        let map = BoxMap { from: self.from, swizzle, dims, windows, rounds: self.rounds };
+        Some(Cut { map, coordinates, offsets })
     }
 }
 
@@ -404,7 +409,15 @@ mod tests {
             BoxDim { count: 128, step: expr(step), range },
             BoxDim { count: 64, step: Expr::one(), range: None },
         ];
-        let copy = BoxCopy { from, origin: expr(origin), to, first: Expr::zero(), points: None, dims };
+        let copy = BoxCopy {
+            from,
+            origin: expr(origin),
+            to,
+            first: Expr::zero(),
+            points: None,
+            dims,
+            rounds: false,
+        };
         let Cut { map, coordinates, .. } = copy.cut(&kernel)?;
         assert_eq!(map.swizzle, Some(128));
         let dims = map.dims.iter().map(|dim| format!("{} of {} step {}", dim.count, dim.end, dim.step));
@@ -468,6 +481,7 @@ mod tests {
             first: Expr::zero(),
             points: Some(points(offset)),
             dims: dims.clone(),
+            rounds: false,
         };
         let cut = copy("k").cut(&kernel).expect("a description");
         let ends: Vec<String> =

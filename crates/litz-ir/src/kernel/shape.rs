@@ -237,7 +237,7 @@ fn is_repeated(kind: KernelLoopKind) -> bool {
         KernelLoopKind::Level(_)
         | KernelLoopKind::Unroll
         | KernelLoopKind::Vector { .. }
-        | KernelLoopKind::Mma => false,
+        | KernelLoopKind::Mma { .. } => false,
     }
 }
 

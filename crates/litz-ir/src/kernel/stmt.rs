@@ -74,7 +74,10 @@ pub enum KernelLoopKind {
     /// each thread asks of its own.
     Search,
     /// As `For`, iterations that an instruction takes together: a pass makes them a [`Dot`](super::Dot) or a [`MatrixProduct`](super::MatrixProduct), or fails.
-    Mma,
+    Mma {
+        /// Whether by one that is less exact than the type of its sums: [`Instruction::rounds`](crate::target::Instruction::rounds).
+        rounds: bool,
+    },
 }
 
 impl KernelLoopKind {
@@ -88,7 +91,7 @@ impl KernelLoopKind {
             | KernelLoopKind::Vector { .. }
             | KernelLoopKind::Pipeline { .. }
             | KernelLoopKind::Search
-            | KernelLoopKind::Mma => None,
+            | KernelLoopKind::Mma { .. } => None,
         }
     }
 

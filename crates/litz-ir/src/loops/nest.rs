@@ -21,8 +21,29 @@ pub struct Nest {
     /// Where this holds, points of a nest that a region repeats may be left out: there neither this iteration nor a later one
     /// changes anything that is read where it does not hold.
     pub idle: Option<Rel>,
+    /// How many of its products instructions may sum that are less exact than the type of the sums.
+    pub rounds: Rounds,
     /// Instructions in order; [`Val`] is a position here.
     pub body: Vec<Inst>,
+}
+
+/// How many products of a sum instructions may add up that are less exact than its type ([`Instruction::rounds`](crate::target::Instruction::rounds)).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub enum Rounds {
+    /// None.
+    #[default]
+    Never,
+    /// So many, at most: sums of these are added up in the type of the sum.
+    Parts(u32),
+    /// All.
+    Always,
+}
+
+impl Rounds {
+    /// Whether such instructions may sum at all.
+    pub fn is_allowed(self) -> bool {
+        self != Rounds::Never
+    }
 }
 
 /// An axis: `var` takes 0, 1, ... `extent - 1`.

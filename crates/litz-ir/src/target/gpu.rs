@@ -303,18 +303,24 @@ impl Gpu {
         bytes / by.dtype.size() as i64
     }
 
-    /// Instructions of a warp that sum products of these types as they are.
-    pub fn of_warp(&self, dtype: Dtype, sums: Dtype) -> impl Iterator<Item = &'static Instruction> {
+    /// Instructions of a warp that sum products of these types as exactly as the sums' type does, or where that is not wanted (`rounds`) also others.
+    pub fn of_warp(
+        &self,
+        dtype: Dtype,
+        sums: Dtype,
+        rounds: bool,
+    ) -> impl Iterator<Item = &'static Instruction> {
         let is_it = move |by: &&Instruction| {
-            !by.is_of_warpgroup() && !by.rounds && (by.dtype, by.sums) == (dtype, sums)
+            !by.is_of_warpgroup() && by.rounds <= rounds && (by.dtype, by.sums) == (dtype, sums)
         };
         self.isa.instructions().iter().filter(is_it)
     }
 
-    /// The instruction that a warpgroup has for operands and sums of these types, as they are.
-    pub fn of_warpgroup(&self, dtype: Dtype, sums: Dtype) -> Option<&'static Instruction> {
-        let is_it =
-            |by: &&Instruction| by.is_of_warpgroup() && !by.rounds && (by.dtype, by.sums) == (dtype, sums);
+    /// The instruction that a warpgroup has for operands and sums of these types, as [`Gpu::of_warp`].
+    pub fn of_warpgroup(&self, dtype: Dtype, sums: Dtype, rounds: bool) -> Option<&'static Instruction> {
+        let is_it = |by: &&Instruction| {
+            by.is_of_warpgroup() && by.rounds <= rounds && (by.dtype, by.sums) == (dtype, sums)
+        };
         self.isa.instructions().iter().find(is_it)
     }
 

@@ -10,7 +10,7 @@ use crate::graph::Device;
 use crate::ids::Id;
 use crate::loops::{
     Axis, BindOf, Buf, BufData, BufKind, Callee, Control, ControlCall, Extern, HostCall, Inst, InstOp, Loops,
-    Nest, Output, Recurrence, Routine, Stmt, Val, View,
+    Nest, Output, Recurrence, Rounds, Routine, Stmt, Val, View,
 };
 use crate::scalar::{ReduceOp, ScalarOp};
 use crate::text::call;
@@ -171,6 +171,11 @@ fn write_nest(f: &mut Formatter, loops: &Loops, nest: &Nest, line: Indent) -> fm
     write!(f, " {}", Axes(&nest.axes, &nest.reduced))?;
     if let Some(idle) = nest.idle {
         write!(f, " idle {idle}")?;
+    }
+    match nest.rounds {
+        Rounds::Never => {}
+        Rounds::Parts(terms) => write!(f, " rounding parts of {terms}")?,
+        Rounds::Always => f.write_str(" rounding")?,
     }
     f.write_str(" {\n")?;
     for (at, inst) in nest.body.iter().enumerate() {
@@ -335,6 +340,14 @@ impl Reader {
         let reduced = if cx.eat("|") { cx.commas(Cursor::axis)? } else { Vec::new() };
         cx.expect("]")?;
         let idle = if cx.eat("idle") { Some(cx.rel()?) } else { None };
+        let rounds = match cx.eat("rounding") {
+            false => Rounds::Never,
+            true if cx.eat("parts") => {
+                cx.expect("of")?;
+                Rounds::Parts(cx.integer()?)
+            }
+            true => Rounds::Always,
+        };
         cx.expect("{")?;
         let mut vals = Names::new("a value", "undefined-value");
         let mut body = Vec::new();
@@ -342,7 +355,7 @@ impl Reader {
             let inst = self.inst(cx, &mut vals, &body)?;
             body.push(inst);
         }
-        Ok(Nest { name, from, axes, reduced, idle, body })
+        Ok(Nest { name, from, axes, reduced, idle, rounds, body })
     }
 
     fn inst(&self, cx: &mut Cursor, vals: &mut Names<Val>, body: &[Inst]) -> Result<Inst> {

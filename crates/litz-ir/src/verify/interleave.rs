@@ -44,7 +44,7 @@ fn meeting(kernel: &Kernel, inner: &Loop, mem: Mem, index: &[Expr]) -> Option<St
         | KernelLoopKind::Chain
         | KernelLoopKind::Pipeline { .. }
         | KernelLoopKind::Search
-        | KernelLoopKind::Mma => (None, 1),
+        | KernelLoopKind::Mma { .. } => (None, 1),
     };
     let (stride, extent) = match (stride(inner.var), lane.and_then(stride)) {
         // Registers that the loop's own variable indexes are those of a loop that is written out.

@@ -33,7 +33,7 @@ impl TransposeLoops {
             | KernelLoopKind::Chain
             | KernelLoopKind::Pipeline { .. }
             | KernelLoopKind::Search
-            | KernelLoopKind::Mma => {}
+            | KernelLoopKind::Mma { .. } => {}
         }
         inside
     }

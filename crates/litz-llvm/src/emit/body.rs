@@ -116,7 +116,7 @@ impl Emitter<'_> {
             KernelLoopKind::Pipeline { .. } => {
                 Err(EmitError::malformed(format!("no pass started the copies of loop {}", inner.var)))
             }
-            KernelLoopKind::Mma => {
+            KernelLoopKind::Mma { .. } => {
                 Err(EmitError::malformed(format!("no pass made loop {} an instruction", inner.var)))
             }
             KernelLoopKind::Vector { lane: Some(lane), .. } => {

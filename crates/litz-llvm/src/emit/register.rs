@@ -160,7 +160,7 @@ impl Scan<'_> {
             | KernelLoopKind::Level(_)
             | KernelLoopKind::Chain
             | KernelLoopKind::Search
-            | KernelLoopKind::Mma => self.body(&inner.body),
+            | KernelLoopKind::Mma { .. } => self.body(&inner.body),
         }
     }
 

@@ -11,7 +11,7 @@ use crate::lower::Lower;
 use crate::traits::Role;
 use crate::view::ValueAccess;
 use litz_ir::graph::{Arg, TensorType, Type, Value};
-use litz_ir::loops::Val;
+use litz_ir::loops::{Rounds, Val};
 use litz_ir::{Dtype, ReduceOp};
 use litz_sym::{Expr, Rel};
 
@@ -34,6 +34,27 @@ pub const OPS: &[OpDef] = &[
     ),
     lower("aten._int_mm.default", wide_type, |lw, args| matmul(lw, args, "self", "mat2")),
     decompose("aten._scaled_mm.default", scaled),
+    lower(
+        "litz.mm_rounding.default",
+        |cx, args| {
+            let mut types = ranked_type(cx, args, ("self", 2), ("mat2", 2))?;
+            if let [Type::Tensor(product)] = types.as_mut_slice() {
+                product.dtype = Dtype::F32;
+            }
+            Ok(types)
+        },
+        |lw, args| {
+            let (a, b) = (lw.access(args.tensor("self")?)?, lw.access(args.tensor("mat2")?)?);
+            let Some(out) = lw.result(args, 0) else { return Ok(()) };
+            let terms = args.opt_int("terms")?;
+            let terms = terms.and_then(|terms| u32::try_from(terms.as_int()?).ok());
+            let parts = terms.map(Rounds::Parts);
+            product(lw, &a, &b, &out, |body, _, sum| {
+                body.round_sums(parts.unwrap_or(Rounds::Always));
+                sum
+            })
+        },
+    ),
     lower(
         "aten.bmm.default",
         |cx, args| ranked_type(cx, args, ("self", 3), ("mat2", 3)),
@@ -154,7 +175,11 @@ fn wide_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError
     Ok(types)
 }
 
+/// Products of 8-bit floats that instructions sum before these sums are added up in f32, as cuBLAS and others have it (DeepSeek-V3 technical report, 3.3.2).
+const TERMS: i64 = 128;
+
 /// `self @ mat2 * scale_a * scale_b + bias` in f32, of 8-bit floats with one scale for each operand, or each row of the left and column of the right one.
+/// Sums may be rounded, as instructions for 8-bit floats do it: with `use_fast_accum` all of them, else those of [`TERMS`] products.
 fn scaled(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     let sides = [("self", "scale_a", 0), ("mat2", "scale_b", 1)];
     // One scale, or one of each row or column.
@@ -179,7 +204,8 @@ fn scaled(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
         operands.push(r.convert(x, Dtype::F16)?);
     }
     let operands = operands.into_iter().map(Arg::Value);
-    let mut product = r.call("aten.mm.dtype", operands.chain([Arg::Dtype(Dtype::F32)]))?;
+    let parts = if r.args().flag("use_fast_accum")? { Arg::None } else { Arg::Int(TERMS.into()) };
+    let mut product = r.call("litz.mm_rounding.default", operands.chain([parts]))?;
     for (_, scale, _) in sides {
         let scale = r.args().tensor(scale)?;
         let (value, is_one) = (scale.value, scale.ty.numel().is_one());

@@ -1,6 +1,7 @@
 //! Runs the rewrites of loops programs in their order.
 
 pub mod accumulate;
+pub mod bytes;
 mod cost;
 pub mod cse;
 pub mod dead;
@@ -29,6 +30,7 @@ mod put_off;
 mod ranges;
 pub mod renaming;
 pub mod repeat_rows;
+pub mod rounding;
 pub mod split_reduce;
 pub mod split_scan;
 pub mod split_scatter;
@@ -52,6 +54,8 @@ pub struct Cx<'a> {
     pub target: &'a Target,
     /// Which producers are taken in.
     pub inlining: &'a Inlining,
+    /// Whether instructions may take operands of float32 products as tf32.
+    pub tf32: bool,
 }
 
 /// Which producers are taken in.
@@ -97,6 +101,8 @@ impl Pass {
 pub const PASSES: &[Pass] = &[
     Pass::new("in_place", in_place::run),
     Pass::new("accumulate", accumulate::run),
+    Pass { name: "rounding", wants: rounding::wants, run: rounding::run },
+    Pass { name: "bytes", wants: bytes::wants, run: bytes::run },
     Pass::new("windows", windows::run),
     Pass { name: "group_rows", wants: group_rows::wants, run: group_rows::run },
     Pass::new("inline", inline::run),

@@ -233,7 +233,8 @@ fn tile_width(loops: &Loops, chain: &Chain, gpu: &Gpu, least: i64) -> Option<i64
         let Contraction { lhs, rhs, ref m, ref n, is_plain, .. } = contraction;
         let dtype = |at: usize| nest.body[at].op.element().map(|(buf, _)| loops.bufs[buf].dtype);
         let dtype = dtype(lhs).filter(|_| dtype(lhs) == dtype(rhs));
-        let has_instruction = dtype.is_some_and(|dtype| gpu.of_warp(dtype, Dtype::F32).next().is_some());
+        let has_instruction =
+            dtype.is_some_and(|dtype| gpu.of_warp(dtype, Dtype::F32, false).next().is_some());
         let points = |axes: &[Axis]| axes.iter().map(|axis| hint(axis.extent)).fold(1, i64::saturating_mul);
         let columns = if let Role::Reduction(_) = member.role { points(n) } else { 0 };
         let others = points(&nest.axes) / points(m).max(1) / points(n).max(1);
@@ -241,7 +242,9 @@ fn tile_width(loops: &Loops, chain: &Chain, gpu: &Gpu, least: i64) -> Option<i64
         widest = widest.max(columns);
         is_by_warps &= is_plain && has_instruction && columns <= online::WARP_COLUMNS;
         is_by_warpgroups &= is_plain
-            && dtype.is_some_and(|dtype| dtype.size() == 2 && gpu.of_warpgroup(dtype, Dtype::F32).is_some())
+            && dtype.is_some_and(|dtype| {
+                dtype.size() == 2 && gpu.of_warpgroup(dtype, Dtype::F32, false).is_some()
+            })
             && columns <= WARPGROUP_COLUMNS
             && m.iter().any(|axis| hint(axis.extent) >= LEAST_OF_WARPGROUP[0])
             && [lhs, rhs].into_iter().all(|at| has_panels(loops, nest, at, chain));

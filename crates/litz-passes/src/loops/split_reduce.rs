@@ -15,7 +15,7 @@ use litz_analysis::access::{Access, Stride, accesses, stride};
 use litz_analysis::columns;
 use litz_ir::graph::TensorType;
 use litz_ir::ids::Id;
-use litz_ir::loops::{Axis, BindOf, Buf, Inst, InstOp, Loops, Nest, Stmt, Val};
+use litz_ir::loops::{Axis, BindOf, Buf, Inst, InstOp, Loops, Nest, Rounds, Stmt, Val};
 use litz_ir::target::{Gpu, Target};
 use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
 use litz_sym::{Expr, Rel, Sym};
@@ -394,6 +394,7 @@ fn partial_nest(loops: &Loops, nest: &Nest, division: &Division, names: &mut Nam
         axes,
         reduced: division.within.clone(),
         idle: None,
+        rounds: nest.rounds,
         body: Vec::new(),
     };
     let facts = partial.facts(&loops.facts);
@@ -436,7 +437,7 @@ pub(super) fn masked(
 
 /// The nest over outer points that reduces blocks, without a body.
 fn combining_nest(nest: &Nest, division: &Division) -> Nest {
-    Nest { reduced: division.blocks.clone(), body: Vec::new(), ..nest.clone() }
+    Nest { reduced: division.blocks.clone(), rounds: Rounds::Never, body: Vec::new(), ..nest.clone() }
 }
 
 /// The instructions of a nest that do not run at every reduced point, with its reductions replaced.

@@ -2,7 +2,8 @@
 //! the smallest stride in the result, and what has a long stride along it would be gathered element by element.
 //!
 //! Depthwise convolutions are the case that matters: their weights come as `[channel, tap]` and are read by channel. Constants
-//! are laid out once, when the model is loaded, other operands at each call.
+//! are laid out once, when the model is loaded, other operands at each call. On a GPU so are operands of large products for tf32, whose instructions
+//! take neighbours along the sum.
 
 use super::{Cx, Edits, Names, words};
 use litz_analysis::access::{Stride, accesses, stride};
@@ -10,8 +11,8 @@ use litz_analysis::constants::Constants;
 use litz_analysis::{Contraction, Uses};
 use litz_ir::Scalar;
 use litz_ir::graph::TensorType;
-use litz_ir::loops::{Axis, Buf, BufData, Inst, InstOp, Loops, Nest, Stmt, Val};
-use litz_ir::target::Target;
+use litz_ir::loops::{Axis, Buf, BufData, Inst, InstOp, Loops, Nest, Rounds, Stmt, Val};
+use litz_ir::target::{Gpu, Target};
 use litz_sym::Expr;
 use std::collections::HashMap;
 
@@ -26,6 +27,9 @@ const LEAST_OF_TILE: i64 = 16;
 const LEAST_COLUMNS: i64 = 64;
 const LEAST_TERMS: i64 = 512;
 
+/// Rows, columns and terms of a product from which on a copy at each call pays whose neighbours lie along the sum.
+const LEAST_OF_COPIED: i64 = 256;
+
 /// Lays out operands anew; returns how many.
 pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
     let uses = Uses::of(loops);
@@ -36,14 +40,17 @@ pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
         let Stmt::Nest(nest) = &loops.stmts[at] else { continue };
         // What runs once, when the model is loaded, is not worth a copy.
         // Vectors of words run along the sum.
-        let is_left = constants.is_statement(at)
-            || words::is_of_words(loops, nest, cx.target)
-            || has_tiles(loops, nest, cx.target);
-        let lanes = if is_left { None } else { lane_axis(loops, nest) };
+        if constants.is_statement(at) || words::is_of_words(loops, nest, cx.target) {
+            continue;
+        }
+        let lanes = if has_tiles(loops, nest, cx.target) { None } else { lane_axis(loops, nest) };
         for load in 0..nest.body.len() {
-            let Some(lane) = lanes else { break };
             let Stmt::Nest(nest) = &loops.stmts[at] else { break };
-            let Some(copy) = wanted(loops, nest, load, lane, &constants, cx) else { continue };
+            let copy = match lanes {
+                Some(lane) => wanted(loops, nest, load, lane, &constants, cx),
+                None => along_sum(loops, nest, load, &constants, cx),
+            };
+            let Some(copy) = copy else { continue };
             // A later reader takes the same copy.
             if uses.writers(copy.source).iter().any(|&writer| writer >= at) {
                 continue;
@@ -169,6 +176,36 @@ fn wanted(
     })
 }
 
+/// An operand of a product of which instructions take neighbours along the sum alone, as those for tf32 do, if its neighbours lie elsewhere and the
+/// product is large enough. On an H200 `x @ w` of 4096^3 took 1007 us by the instructions of warps, which load numbers one by one.
+fn along_sum(loops: &Loops, nest: &Nest, load: usize, constants: &Constants, cx: &Cx<'_>) -> Option<Copy> {
+    let Target::Gpu(gpu) = cx.target else { return None };
+    let InstOp::Load { buf, index, guard, .. } = &nest.body[load].op else { return None };
+    let dtype = loops.bufs[*buf].dtype;
+    let by = gpu
+        .of_warpgroup(dtype, dtype, nest.rounds.is_allowed())
+        .filter(|by| by.rounds && guard.is_empty())?;
+    let [of, _] = Contraction::of(loops, nest).filter(|[of, _]| of.is_plain)?;
+    let points = |axes: &[Axis]| {
+        axes.iter().map(|axis| loops.facts.size_hint(axis.extent)).fold(1, i64::saturating_mul)
+    };
+    let least = if constants.is_buffer(*buf) { i64::from(by.rows) } else { LEAST_OF_COPIED };
+    let is_large = points(&of.m).min(points(&of.n)) >= least && points(&nest.reduced) >= least;
+    let place = loops.place(nest, *buf, index);
+    let is_along = nest.reduced.iter().any(|axis| stride(place, axis.var) == Stride::Unit);
+    // Rows of the copy begin where boxes may.
+    let row = nest.reduced.iter().rev().find(|axis| place.has_sym(axis.var))?.extent;
+    let is_row = loops.facts.divides(Gpu::VECTOR_BYTES as i64 / dtype.size() as i64, row);
+    if ![of.lhs, of.rhs].contains(&load) || !is_large || is_along || !is_row {
+        return None;
+    }
+    let axes: Vec<Axis> = nest.all_axes().filter(|axis| place.has_sym(axis.var)).copied().collect();
+    let is_known = index.iter().flat_map(|at| at.syms()).all(|sym| axes.iter().any(|axis| axis.var == sym));
+    // Of what is read by windows, a copy would have each element many times.
+    let all = loops.facts.hint(loops.bufs[*buf].elements())?;
+    (is_known && points(&axes) <= all).then(|| Copy { source: *buf, index: index.clone(), axes })
+}
+
 /// Adds a buffer for the copy; returns it with the nest that fills it.
 fn add_copy(loops: &mut Loops, copy: &Copy, names: &mut Names) -> (Buf, Nest) {
     let BufData { name, dtype, device, .. } = loops.bufs[copy.source].clone();
@@ -180,5 +217,5 @@ fn add_copy(loops: &mut Loops, copy: &Copy, names: &mut Names) -> (Buf, Nest) {
     let body = vec![Inst { op: load, ty: dtype }, Inst { op: store, ty: dtype }];
     let statement = names.statement(&loops.bufs[buf].name);
     let (axes, reduced) = (copy.axes.clone(), Vec::new());
-    (buf, Nest { name: statement, from: vec![name], axes, reduced, idle: None, body })
+    (buf, Nest { name: statement, from: vec![name], axes, reduced, idle: None, rounds: Rounds::Never, body })
 }

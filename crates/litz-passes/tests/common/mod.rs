@@ -27,7 +27,7 @@ pub fn run_as(
     inlining: &Inlining,
 ) -> usize {
     let target = Target::Cpu(Cpu { l2_bytes: near, ..Cpu::new(Isa::Avx512, 2) });
-    pass(loops, &Cx { target: &target, inlining })
+    pass(loops, &Cx { target: &target, inlining, tf32: false })
 }
 
 /// The same with the usual cache and thresholds.

@@ -115,6 +115,18 @@ MODES = {
 }
 
 
+def _are_products_rounded() -> bool:
+    """Whether PyTorch's own products of float32 numbers on a GPU are of tf32, as `torch.set_float32_matmul_precision("high")` wants it. Dynamo compiles
+    once more where that changes.
+    """
+    products = torch.backends.cuda.matmul
+    try:
+        return products.fp32_precision == "tf32"
+    except AttributeError:
+        # Before PyTorch 2.9 there is but this.
+        return products.allow_tf32
+
+
 def read(mode: str | None, options: dict | None) -> Options:
     """Options of what `torch.compile` passes on. Raises `litz.InvalidError` for what is not known."""
     chosen = MODES.get(mode or "default")
@@ -128,6 +140,8 @@ def read(mode: str | None, options: dict | None) -> Options:
         if name not in there:
             raise InvalidError(f"no such option: {name}; there are {', '.join(names + there)}")
         _litz.check_setting(name, value)
+    if _are_products_rounded():
+        settings.setdefault("float32_products", "tf32")
     read = Options(**{**chosen, **own}, settings=settings)
     for name, (expected, is_value) in VALUES.items():
         value = getattr(read, name)

@@ -402,3 +402,18 @@ def test_errors_have_one_base():
 
 def test_the_backend_is_found_by_its_name():
     assert "litz" in torch._dynamo.list_backends(exclude_tags=())
+
+
+@pytest.mark.parametrize("precision", ["highest", "high"])
+def test_products_are_as_exact_as_pytorch_has_them(precision):
+    """Of float32 numbers on a GPU; an option of Litz's own comes first."""
+    from litz import options as option
+
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        found = option.read(None, None).native().get("float32_products", "float32")
+        own = option.read(None, {"float32_products": "float32"}).native()["float32_products"]
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert (found, own) == ("tf32" if precision == "high" else "float32", "float32")

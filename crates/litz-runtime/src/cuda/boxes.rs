@@ -24,6 +24,7 @@ pub(super) struct Boxes {
     swizzle: CUtensorMapSwizzle,
     dims: Vec<Dim>,
     windows: Option<Windows>,
+    rounds: bool,
 }
 
 /// A dimension, innermost first.
@@ -64,6 +65,7 @@ impl Boxes {
             swizzle,
             dims: dims.collect::<Result<_, CudaError>>()?,
             windows: map.windows.clone(),
+            rounds: map.rounds,
         })
     }
 
@@ -89,6 +91,7 @@ impl Boxes {
         let kind = match self.size {
             1 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT8,
             2 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT16,
+            4 if self.rounds => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,
             4 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT32,
             _ => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT64,
         };

@@ -462,9 +462,10 @@ impl Context {
             Command::Call { call, ints, buffers, operands, writes } => {
                 // Where the host can go on with what the only device has, on the caller's stream.
                 let there = self.queues.devices[0].name();
-                let is_there = there != graph::Device::Cpu
-                    && self.follows_one_stream()
-                    && hosted.takes_device_memory(call);
+                let is_there = buffers.is_empty()
+                    || there != graph::Device::Cpu
+                        && self.follows_one_stream()
+                        && hosted.takes_device_memory(call);
                 let device = if is_there { there } else { graph::Device::Cpu };
                 let addresses = match is_there {
                     true => buffers.iter().map(|buffer| self.address(buffer.place)).collect(),

@@ -135,7 +135,7 @@ impl Context<'_> {
                 let lane = self.lane(inner.kind);
                 let (levels, side) = (self.levels.len(), self.sides);
                 self.levels.extend(inner.kind.level());
-                self.sides += usize::from(inner.kind == KernelLoopKind::Mma);
+                self.sides += usize::from(matches!(inner.kind, KernelLoopKind::Mma { .. }));
                 let body = self.block(&inner.body)?;
                 self.levels.truncate(levels);
                 self.sides = side;
@@ -146,7 +146,7 @@ impl Context<'_> {
                     return Ok(Node::Level { team, var, extent, body, waits });
                 }
                 match inner.kind {
-                    KernelLoopKind::Mma if levels > 0 => Node::Instruction { side, var, extent, body },
+                    KernelLoopKind::Mma { .. } if levels > 0 => Node::Instruction { side, var, extent, body },
                     KernelLoopKind::For
                     | KernelLoopKind::Unroll
                     | KernelLoopKind::Vector { .. }
@@ -154,7 +154,7 @@ impl Context<'_> {
                     | KernelLoopKind::Chain
                     | KernelLoopKind::Pipeline { .. }
                     | KernelLoopKind::Search
-                    | KernelLoopKind::Mma => {
+                    | KernelLoopKind::Mma { .. } => {
                         Node::Loop { var, lane, width: width(inner.kind), extent, body, waits }
                     }
                 }
@@ -314,7 +314,7 @@ impl Context<'_> {
             | KernelLoopKind::Chain
             | KernelLoopKind::Pipeline { .. }
             | KernelLoopKind::Search
-            | KernelLoopKind::Mma => None,
+            | KernelLoopKind::Mma { .. } => None,
         }
     }
 
@@ -529,6 +529,6 @@ fn width(kind: KernelLoopKind) -> u32 {
         | KernelLoopKind::Chain
         | KernelLoopKind::Pipeline { .. }
         | KernelLoopKind::Search
-        | KernelLoopKind::Mma => 1,
+        | KernelLoopKind::Mma { .. } => 1,
     }
 }

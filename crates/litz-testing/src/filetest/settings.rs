@@ -3,7 +3,6 @@
 use super::file::TestFile;
 use litz::{Backend, Options};
 use litz_ir::target::Target;
-use std::str::FromStr;
 use std::sync::Arc;
 
 /// What a file asks for.
@@ -39,15 +38,10 @@ impl Settings {
             match key.as_str() {
                 "target" => target = value,
                 "gpu" => gpu = value,
-                "chunk_ops" => options.heuristics.chunk_ops = number(key, value)?,
-                "launch_together" => options.heuristics.launch_together = number(key, value)?,
-                "block" => options.heuristics.block = number(key, value)?,
-                "partial_sum" => options.heuristics.partial_sum = number(key, value)?,
-                "partial_column" => options.heuristics.partial_column = number(key, value)?,
                 "passes" => passes = value.split(", ").map(str::to_owned).collect(),
                 "machine_code" if value == "cpu" => on_gpus = false,
                 "fails" => fails = Some(value.clone()),
-                _ => return Err(format!("unknown setting `{key}`")),
+                _ => options.set(key, value).map_err(|error| error.to_string())?,
             }
         }
         let [info, gpu] = [target, gpu].map(|text| text.parse::<Target>().map_err(|error| error.to_string()));
@@ -56,8 +50,4 @@ impl Settings {
         let backend = litz::backend(&Options::for_target(info)).map_err(|error| error.to_string())?;
         Ok(Settings { info, backend, options, passes, gpu, on_gpus, fails })
     }
-}
-
-fn number<T: FromStr>(key: &str, value: &str) -> Result<T, String> {
-    value.parse().map_err(|_| format!("expected a number as `{key}`, found `{value}`"))
 }

@@ -107,7 +107,7 @@ pub fn loops(loops: &Loops, call: &Call) {
     }
     for target in targets() {
         let mut rewritten = loops.clone();
-        let cx = Cx { target: &target, inlining: &Inlining::default() };
+        let cx = Cx { target: &target, inlining: &Inlining::default(), tf32: false };
         for pass in PASSES {
             pass.apply(&mut rewritten, &cx);
             expect_sound(pass.name, &verify::loops::verify(&rewritten));

@@ -220,7 +220,11 @@ fn apply_graph_pass(graph: &mut Graph, name: &str) -> Result<(), String> {
 fn apply_loops_pass(loops: &mut Loops, name: &str, settings: &Settings) -> Result<(), String> {
     let pass = loops::PASSES.iter().find(|pass| pass.name == name);
     let pass = pass.ok_or_else(|| format!("no loops pass `{name}`"))?;
-    let cx = loops::Cx { target: &settings.info, inlining: &settings.options.inlining };
+    let cx = loops::Cx {
+        target: &settings.info,
+        inlining: &settings.options.inlining,
+        tf32: settings.options.tf32,
+    };
     pass.apply(loops, &cx);
     sound(loops, verify::loops::verify(loops))
 }

@@ -43,7 +43,10 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
             let pass =
                 pass.ok_or_else(|| unknown(stage, loops::PASSES.iter().map(|pass| pass.name).collect()))?;
             let backend = litz::backend(&options)?;
-            pass.apply(text, &loops::Cx { target: backend.target(), inlining: &options.inlining });
+            pass.apply(
+                text,
+                &loops::Cx { target: backend.target(), inlining: &options.inlining, tf32: options.tf32 },
+            );
         }
         Text::Kernels(kernels) => {
             let pass = passes::PASSES.iter().find(|pass| pass.name == args.pass);

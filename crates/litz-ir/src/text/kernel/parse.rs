@@ -255,7 +255,7 @@ impl Reader {
             ("unroll", None) => KernelLoopKind::Unroll,
             ("chain", None) => KernelLoopKind::Chain,
             ("search", None) => KernelLoopKind::Search,
-            ("mma", None) => KernelLoopKind::Mma,
+            ("mma", None) => KernelLoopKind::Mma { rounds: cx.eat("rounding") },
             ("pipeline", None) => {
                 cx.expect("by")?;
                 KernelLoopKind::Pipeline { buffers: cx.integer()? }
@@ -325,7 +325,8 @@ impl Reader {
             cx.expect("below")?;
             Ok(BoxDim { count, step, range: Some([first, cx.expr()?]) })
         })?;
-        Ok(Stmt::Act(Act::BoxCopy(BoxCopy { from, origin, to, first, points, dims })))
+        let rounds = cx.eat("rounding");
+        Ok(Stmt::Act(Act::BoxCopy(BoxCopy { from, origin, to, first, points, dims, rounds })))
     }
 
     /// `128 points from 128*g over (32 step 3136 below 32, 7 by 2 step 64 from -1 offset x below 14),`.

@@ -139,8 +139,8 @@ impl<'a> Printer<'a> {
                     KernelLoopKind::For
                     | KernelLoopKind::Unroll
                     | KernelLoopKind::Chain
-                    | KernelLoopKind::Search
-                    | KernelLoopKind::Mma => {}
+                    | KernelLoopKind::Search => {}
+                    KernelLoopKind::Mma { rounds } => f.write_str(if *rounds { " rounding" } else { "" })?,
                     KernelLoopKind::Vector { lanes, copies, interleaved, lane } => {
                         write!(f, "{}", Lanes(*lanes, *copies))?;
                         f.write_str(if *interleaved { " in turns" } else { "" })?;
@@ -212,7 +212,7 @@ impl<'a> Printer<'a> {
                 let background = if *is_async { "async " } else { "" };
                 writeln!(f, "{indent}copy {background}{count} {from}{} to {to}", Along(*along))
             }
-            Stmt::Act(Act::BoxCopy(BoxCopy { from, origin, to, first, points, dims })) => {
+            Stmt::Act(Act::BoxCopy(BoxCopy { from, origin, to, first, points, dims, rounds })) => {
                 let (from, to) = (self.mem(*from), self.mem(*to));
                 write!(f, "{indent}copy box {from}[{origin}] to {to}[{first}] of ")?;
                 if let Some(BoxPoints { count, first, dims }) = points {
@@ -224,7 +224,7 @@ impl<'a> Printer<'a> {
                     write!(f, "{count} step {step}")?;
                     range.map_or(Ok(()), |[first, end]| write!(f, " from {first} below {end}"))
                 })?;
-                f.write_str("\n")
+                f.write_str(if *rounds { " rounding\n" } else { "\n" })
             }
             Stmt::Act(Act::Prefetch { mem, index, ahead, guard }) => {
                 write!(f, "{indent}prefetch {}[{}]", self.mem(*mem), Commas(index))?;
@@ -356,7 +356,7 @@ impl KernelLoopKind {
             KernelLoopKind::Level(team) => team.level.name(),
             KernelLoopKind::Chain => "chain",
             KernelLoopKind::Search => "search",
-            KernelLoopKind::Mma => "mma",
+            KernelLoopKind::Mma { .. } => "mma",
         }
     }
 }

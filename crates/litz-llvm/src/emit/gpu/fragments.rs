@@ -220,7 +220,8 @@ impl Emitter<'_> {
         let mut operands = Vec::new();
         for (fragment, side) in [(left, Side::Left), (right, Side::Right)] {
             for at in pieces(by, side, columns) {
-                operands.push(self.piece(fragment, at, group)?);
+                let piece = self.piece(fragment, at, group)?;
+                operands.push(if by.dtype == Dtype::F32 { self.nearest_tf32(&piece) } else { piece });
             }
         }
         let places: Vec<([i64; 2], i64)> =
@@ -241,6 +242,12 @@ impl Emitter<'_> {
             self.store_if(sum.mem, Expr::int(place), &value, None)?;
         }
         Ok(())
+    }
+
+    /// The number of tf32 that is nearest to one of f32: instructions take the leading bits of their operands, so that all numbers would become smaller.
+    fn nearest_tf32(&mut self, value: &Value) -> Value {
+        let float = self.b.convert("bitcast", value, Prim::F32);
+        self.b.call(Ty::scalar(Prim::I32), "llvm.nvvm.f2tf32.rna", &[&float])
     }
 
     /// An element of what an instruction gives.

@@ -222,7 +222,15 @@ impl Writer<'_> {
         let buf = add_buf(self.loops, self.names, self.nest, role, ty, &axes);
         push(&mut body, InstOp::Store { buf, index: element(&axes), value, combine: None }, ty);
         let name = self.names.statement(&format!("{}_{role}", self.nest.name));
-        let mut made = Nest { name, from: self.nest.from.clone(), axes, reduced, idle: None, body };
+        let mut made = Nest {
+            name,
+            from: self.nest.from.clone(),
+            axes,
+            reduced,
+            idle: None,
+            rounds: self.nest.rounds,
+            body,
+        };
         cse::clean(&mut made);
         self.nests.push(made);
         buf

@@ -286,7 +286,7 @@ fn product(cx: &Cx<'_>, gpu: &Gpu, own: &Nest, column: Axis) -> Option<([usize; 
     let sums = own.body.iter().filter(|inst| inst.op.is_reduction()).map(|inst| inst.ty.compute()).next();
     let dtype = dtype(lhs).filter(|_| dtype(lhs) == dtype(rhs))?;
     let suits = |by: &&Instruction| i64::from(by.rows) == ROWS && by.columns == 8;
-    let by = gpu.of_warp(dtype, sums?).filter(suits).max_by_key(|by| by.depth)?;
+    let by = gpu.of_warp(dtype, sums?, false).filter(suits).max_by_key(|by| by.depth)?;
     Some(([lhs, rhs], by))
 }
 

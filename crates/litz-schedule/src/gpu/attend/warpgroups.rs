@@ -38,7 +38,7 @@ pub fn by_warpgroups<'a>(problem: &Problem<'a>) -> Option<Problem<'a>> {
     }
     for task in repeated {
         let Kind::Product { columns, depth, by, .. } = &mut task.kind else { continue };
-        let found = problem.gpu.of_warpgroup(by.dtype, by.sums)?;
+        let found = problem.gpu.of_warpgroup(by.dtype, by.sums, false)?;
         let is_whole = |axis: &Axis, of: i64| axis.extent.as_int().is_some_and(|count| count % of == 0);
         let fits = is_whole(&columns.axis, 8) && columns.count <= i64::from(found.columns);
         // What registers hold of a left operand are pairs.

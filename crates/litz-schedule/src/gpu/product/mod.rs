@@ -20,7 +20,7 @@ use crate::no_fuse::NoFuse;
 use litz_analysis::align::DomainMap;
 use litz_analysis::contraction::Columns;
 use litz_ir::loops::{Nest, Stmt};
-use problem::Problem;
+use problem::{Problem, Unit};
 use stage::Operand;
 
 pub use problem::columns_of;
@@ -153,7 +153,12 @@ pub fn pack(cx: &Cx<'_>, gathering: &Draft, product: &Draft) -> Option<Draft> {
     if gathered.iter().filter(is_reordered).count() > contractions.len() {
         return None;
     }
+    let before = problem(cx, &product.group, contractions, &gathered[..gathered.len() - 1])?;
     let problem = problem(cx, &product.group, contractions, &gathered)?;
+    // What was laid out along the sum for warpgroups is not to be gathered by warps.
+    if matches!((before.unit, problem.unit), (Unit::Warpgroup(by), Unit::Warp(_)) if by.rounds) {
+        return None;
+    }
     let operand = Operand::of(&problem).into_iter().find(|operand| operand.buf() == buf)?;
     let inside = [problem.sides[0].var, problem.sides[1].var, problem.depth.var];
     gather::suits(inside, nest, |axis| operand.value(axis)).then(|| {

@@ -62,12 +62,7 @@ pub fn plan(problem: &Problem<'_>) -> Planned {
         has_pairs: has_pairs(problem, tile),
         lies_along: [0, 1].map(|side| lies_along(problem, side)),
     };
-    let sums = |product: &Contracted<'_>| {
-        let holds = Holds::Accumulator(product.nest.name.clone());
-        Tree::Local(Local { holds, space: LocalSpace::Register, layout: Layout::Dense })
-    };
-    let mut body: Vec<Tree> = problem.products.iter().map(sums).collect();
-    body.push(points.of_threads(Vec::new(), points.leaves(Part::Init), &[]));
+    let mut body = points.zeros();
     body.extend(points.summed());
     let of_member = |member: &Member| {
         let is_product = problem.products.iter().any(|product| product.member.stmt == member.stmt);
@@ -249,7 +244,15 @@ impl Points<'_> {
                 Unit::Warp(_) | Unit::Threads => operand.copies(problem, by),
             }
         }));
+        // Sums of a part have registers of their own: it is added to the others behind it.
+        let is_part = problem.terms_of_part().is_some();
+        if is_part {
+            step_of.extend(self.zeros());
+        }
         step_of.push(self.of_teams(body));
+        if is_part {
+            step_of.push(self.of_threads(Vec::new(), self.leaves(Part::Merge), &[]));
+        }
         // What is copied in the background is of four bytes at least.
         let is_wide = |operand: &Operand| operand.vector * problem.operand_bytes() >= LEAST_COPIED;
         let is_early = |operand: &Operand| !operand.is_chosen_late(problem, points(operand.side));
@@ -355,6 +358,17 @@ impl Points<'_> {
             }
         };
         self.of_teams(body)
+    }
+
+    /// Accumulators of all contractions, at first zero.
+    fn zeros(&self) -> Vec<Tree> {
+        let sums = |product: &Contracted<'_>| {
+            let holds = Holds::Accumulator(product.nest.name.clone());
+            Tree::Local(Local { holds, space: LocalSpace::Register, layout: Layout::Dense })
+        };
+        let mut body: Vec<Tree> = self.problem.products.iter().map(sums).collect();
+        body.push(self.of_threads(Vec::new(), self.leaves(Part::Init), &[]));
+        body
     }
 
     /// What every team of the block does.

@@ -11,8 +11,8 @@ use crate::nest;
 use litz_analysis::Contraction;
 use litz_analysis::access::{Stride, accesses, bound_places, side_exprs, stride, substitute};
 use litz_analysis::contraction::Columns;
-use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest};
-use litz_ir::schedule::{Leaf, Part, Tree};
+use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Rounds};
+use litz_ir::schedule::{Leaf, Means, Part, Tree};
 use litz_ir::target::{Gpu, Instruction, Target};
 use litz_sym::{Expr, Sym};
 use std::collections::BTreeSet;
@@ -130,6 +130,16 @@ impl Problem<'_> {
         are_moved.then(|| self.gpu.registers_beside_copies(threads))
     }
 
+    /// Products that an instruction may sum before they are added up in the type of the sums; none where that is any number of them.
+    pub fn terms_of_part(&self) -> Option<i64> {
+        let parts = self.products.iter().filter_map(|product| match product.nest.rounds {
+            Rounds::Parts(terms) => Some(i64::from(terms)),
+            Rounds::Never | Rounds::Always => None,
+        });
+        let rounds = matches!(self.unit, Unit::Warp(by) | Unit::Warpgroup(by) if by.rounds);
+        parts.min().filter(|_| rounds)
+    }
+
     /// Bytes that the threads of a block may share.
     pub fn shared_bytes(&self) -> i64 {
         self.gpu.shared_bytes.min(self.gpu.unit.shared_bytes - Gpu::RESERVED_BYTES)
@@ -201,8 +211,10 @@ fn unit_of(loops: &Loops, nest: &Nest, columns: &Columns, gpu: &Gpu) -> Unit {
     let sums = nest.body.iter().filter(|inst| inst.op.is_reduction()).map(|inst| inst.ty.compute()).next();
     let depth = nest.reduced.iter().map(|axis| size(&loops.facts, axis.extent)).max().unwrap_or(1);
     let types = left.filter(|_| left == right).zip(sums);
-    let mut found: Vec<&Instruction> =
-        types.into_iter().flat_map(|(dtype, sums)| gpu.of_warp(dtype, sums)).collect();
+    let mut found: Vec<&Instruction> = types
+        .into_iter()
+        .flat_map(|(dtype, sums)| gpu.of_warp(dtype, sums, nest.rounds.is_allowed()))
+        .collect();
     // Of those that are no deeper than the sum, the one that does most.
     found.sort_by_key(|by| {
         (i64::from(by.depth) > depth, std::cmp::Reverse(by.shape().iter().product::<i64>()))
@@ -324,7 +336,13 @@ impl<'a> Problem<'a> {
         if part == Part::Update {
             bind.extend(product.into_iter().flat_map(|product| product.reduced.iter().copied()));
         }
-        Tree::Leaf(Leaf { nest: own.name.clone(), part, bind, masked: false, block: None, by: None })
+        let by = match self.unit {
+            Unit::Warp(by) | Unit::Warpgroup(by) if by.rounds && part == Part::Update => {
+                Some(Means::Instruction(by))
+            }
+            Unit::Warp(_) | Unit::Warpgroup(_) | Unit::Threads => None,
+        };
+        Tree::Leaf(Leaf { nest: own.name.clone(), part, bind, masked: false, block: None, by })
     }
 
     /// Bytes of an element of the operands.
@@ -343,7 +361,7 @@ impl<'a> Problem<'a> {
     /// Points of the sum that are copied at once, at most: 64 bytes of each row, of which an instruction takes a part, twice as many where a unit
     /// has room for two blocks so, or as many as threads go through between two meetings.
     pub fn most_copied(&self, at_once: i64) -> i64 {
-        match self.unit {
+        let most = match self.unit {
             Unit::Warp(_) => {
                 let rows = 2 * i64::from(BUFFERS) * LARGEST_ROWS;
                 let has_room = self.gpu.unit.shared_bytes >= rows * ROW_BYTES;
@@ -352,7 +370,8 @@ impl<'a> Problem<'a> {
             }
             Unit::Warpgroup(_) => ROW_BYTES / self.operand_bytes(),
             Unit::Threads => 16,
-        }
+        };
+        self.terms_of_part().map_or(most, |terms| most.min(terms))
     }
 }
 

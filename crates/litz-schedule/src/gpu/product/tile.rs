@@ -102,6 +102,9 @@ const INSTRUCTION: i64 = 2;
 /// Words of the sums of a thread, at most, and of one of which each has half of a block's tiles.
 const MOST_SUMS: [i64; 2] = [128, 160];
 
+/// The same where sums of parts have registers besides.
+const MOST_SUMS_OF_PARTS: i64 = 192;
+
 impl Tile {
     /// Points along the rows and along the columns.
     pub fn sides(&self, unit: Unit) -> [i64; 2] {
@@ -203,11 +206,16 @@ impl Tile {
         // The last team has points to sum, too, and a thread registers for its sums, each of so many words.
         let sum = problem.products[0].nest.body.iter().find(|inst| inst.op.is_reduction());
         let words = sum.map_or(1, |sum| ceil_div(sum.ty.size() as i64, 4));
+        let has_parts = problem.terms_of_part().is_some();
         let suits = |tile: &&Tile| {
             let sides = tile.sides(unit);
             let sums = sides.iter().product::<i64>() / tile.threads(unit);
             let is_pair = tile.under_way > 1;
-            (sums * count * words <= MOST_SUMS[usize::from(is_pair)] || sums == 1)
+            let (words, most) = match has_parts {
+                true => (2 * words, MOST_SUMS_OF_PARTS),
+                false => (words, MOST_SUMS[usize::from(is_pair)]),
+            };
+            (sums * count * words <= most || sums == 1)
                 && (!is_pair || tile.count(problem, unit) > i64::from(problem.gpu.units))
                 && panels.iter().all(|&side| sides[side] * bytes % ROW_BYTES == 0)
                 && gathered
