@@ -72,6 +72,7 @@ pub fn assembly(ir: &str, target: &Processor) -> Result<String, LlvmError> {
 fn generate(ir: &str, target: &Processor, kind: LLVMCodeGenFileType) -> Result<Vec<u8>, LlvmError> {
     initialise();
     let context = Context::new();
+    let target = &*target.with_instructions_of(ir);
     let machine = Machine::new(target)?;
     let module = context.parse(ir)?;
     module.set_target(&machine, target)?;

@@ -1,6 +1,7 @@
 //! Names the processors that code is made for.
 
 use litz_ir::target::GpuIsa;
+use std::borrow::Cow;
 
 /// The vector instruction set that kernels are emitted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -102,6 +103,18 @@ impl Processor {
             GpuIsa::Sm100 => ("sm_100a", "+ptx86"),
         };
         Processor::fixed(NVPTX_TRIPLE, cpu, features.into(), Isa::Ptx)
+    }
+
+    /// The same with the version of PTX that a text needs: products of 8-bit floats by a warp are of 8.4, for drivers of CUDA 12.4 and later.
+    /// (PTX ISA, `mma`.)
+    pub(crate) fn with_instructions_of(&self, ir: &str) -> Cow<'_, Processor> {
+        const BYTES: [&str; 2] = [".row.col.f32.e4m3", ".row.col.f32.e5m2"];
+        match BYTES.iter().any(|instruction| ir.contains(instruction)) {
+            true => {
+                Cow::Owned(Processor { features: self.features.replace("+ptx80", "+ptx84"), ..self.clone() })
+            }
+            false => Cow::Borrowed(self),
+        }
     }
 
     /// Whether the target has an LLVM feature, such as `avx512bf16` or `avx512vnni`.
