@@ -328,6 +328,11 @@ impl Products<'_> {
         let by = (dtype == other).then(|| self.gpu.instruction(around.level, dtype, shape)).flatten();
         let by = by.filter(|by| by.rounds <= rounds && around.level.has_threads());
         let by = by.ok_or_else(|| misfit(self, "no instruction of a warp or warpgroup takes its points"))?;
+        let found = self.kernel.mems[sum.mem].dtype;
+        if found != by.sums {
+            let why = format!("{} sums in {}, expected the accumulators so, found {found}", by.name, by.sums);
+            return Err(misfit(self, &why));
+        }
         let columns = u32::try_from(shape[1]).unwrap_or(0);
         let [row, column, _] = points.map(|axis| axis.var);
         let mut factors = sum.factors;
