@@ -26,9 +26,14 @@ pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
     }
     let of_floats = |stmt: &Stmt| {
         let Stmt::Nest(nest) = stmt else { return false };
-        let Some([Contraction { lhs, rhs, .. }, _]) = Contraction::of(loops, nest) else { return false };
+        let Some([Contraction { lhs, rhs, m, n, .. }, _]) = Contraction::of(loops, nest) else {
+            return false;
+        };
         let dtype = |at: usize| nest.body[at].op.element().map(|(buf, _)| loops.bufs[buf].dtype);
-        [lhs, rhs].into_iter().all(|at| dtype(at) == Some(Dtype::F32))
+        // A sum of squares has no rows and columns.
+        let is_product = !m.is_empty() && !n.is_empty();
+        let sums_floats = nest.body.iter().any(|inst| inst.op.is_reduction() && inst.ty == Dtype::F32);
+        is_product && sums_floats && [lhs, rhs].into_iter().all(|at| dtype(at) == Some(Dtype::F32))
     };
     let found: Vec<bool> = loops.stmts.iter().map(of_floats).collect();
     let mut count = 0;

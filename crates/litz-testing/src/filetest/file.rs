@@ -29,10 +29,9 @@ impl TestFile {
         let mut sentences = 0;
         for line in source.lines() {
             if let Some(header) = line.strip_prefix("//! ") {
-                match header
-                    .split_once(": ")
-                    .filter(|(key, _)| key.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
-                {
+                match header.split_once(": ").filter(|(key, _)| {
+                    key.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+                }) {
                     Some((key, value)) => settings.push((key.to_owned(), value.to_owned())),
                     None => sentences += 1,
                 }
