@@ -131,7 +131,9 @@ def product_table():
         add("float32 linear", F.linear, lambda m=m, k=k, n=n: (single(m, k), single(n, k), single(n)), m, k, n)
     one, eight = torch.ones((), device="cuda"), lambda *shape: normal(*shape, dtype=torch.float8_e4m3fn)
     scaled = lambda x, w: torch._scaled_mm(x, w.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
-    add("float8", scaled, lambda: (eight(4096, 4096), eight(4096, 4096)), 4096, 4096, 4096)
+    in_few_bits = lambda x, w: torch._scaled_mm(x, w.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True)
+    for name, function in (("float8", scaled), ("float8, use_fast_accum", in_few_bits)):
+        add(name, function, lambda: (eight(4096, 4096), eight(4096, 4096)), 4096, 4096, 4096)
     integers = lambda top, dtype, *shape: torch.randint(-top if dtype.is_signed else 0, top, shape, device="cuda", dtype=dtype)
     scales, zeros = torch.rand(4096, 32, device="cuda").bfloat16(), integers(15, torch.uint8, 4096, 32)
     of_bytes = lambda x, w: F.linear(x, w.to(x.dtype)) * scales[:, 0]
