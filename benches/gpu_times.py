@@ -238,7 +238,7 @@ def launch(rows, options):
             rows.add(name, None if isinstance(found["litz"], float) else False, **found)
         # A backend that computes nothing says what Dynamo's guards, AOTAutograd's wrappers and their calls take.
         made = torch.sin(tiny)
-        nothing = aot_autograd(fw_compiler=lambda graph, inputs: make_boxed_func(lambda values: [made]))
+        nothing = aot_autograd(fw_compiler=lambda graph, inputs: make_boxed_func(lambda *values: [made]))
         for name, function, given in (("one kernel", torch.sin, tiny), ("a small network", small, x)):
             found = {"eager": host_time(lambda: function(given), 200)}
             for peer, backend in (("litz", "litz"), ("dynamo", nothing)):
