@@ -15,7 +15,7 @@ import sys
 import torch
 from torch.nn import functional as F
 
-import litz.dynamo
+import checking
 
 ROWS, COLUMNS = 8192, 2048
 
@@ -114,23 +114,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--replays", type=int, default=200)
     args = parser.parse_args()
-    torch._dynamo.register_backend(name="litz")(litz.dynamo.backend)
     checks = {"forgotten": lambda: check_forgotten(args.replays)}
     for make in (long_rows, running, product, points):
         for is_compiled in (True, False):
             name = make.__name__ if is_compiled else f"{make.__name__}_of_pytorch"
             checks[name] = functools.partial(check, make, is_compiled, args.replays)
-    is_right = True
-    for name, run in checks.items():
-        torch._dynamo.reset()
-        try:
-            with torch.no_grad():
-                run()
-            print(f"{name:22} right", flush=True)
-        except Exception as error:
-            is_right = False
-            print(f"{name:22} WRONG {type(error).__name__}: {error}", flush=True)
-    return 0 if is_right else 1
+    with torch.no_grad():
+        return checking.run(checks)
 
 
 if __name__ == "__main__":

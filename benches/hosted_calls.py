@@ -8,12 +8,13 @@ shows. Prints a line for each check; exit status 1 where one is wrong.
 """
 
 import argparse
+import functools
 import sys
 
 import torch
 
+import checking
 import litz
-import litz.dynamo
 
 KEPT = []
 
@@ -133,7 +134,6 @@ def arguments(seed: int):
 
 def check(function, replays: int, is_captured: bool):
     """Raises where a call gives something else than eager mode, or leaves something else in its arguments."""
-    torch._dynamo.reset()
     compiled = torch.compile(function, backend="litz", fullgraph=True, dynamic=False, options={"fallback": "warn"})
     for seed in range(4):
         compare(function, compiled, arguments(seed))
@@ -159,6 +159,15 @@ def check(function, replays: int, is_captured: bool):
         same(given, fresh)
 
 
+def check_counted(function, replays: int):
+    """The same, and that graphs of Litz's have called operators."""
+    litz.reset_stats()
+    check(function, replays, is_captured=function is not by_data)
+    stats = litz.stats()
+    if stats["eager_graphs"] or stats["eager_calls"] or not stats["fallbacks"]:
+        raise AssertionError(f"expected graphs of Litz's that call operators, found {stats}")
+
+
 def compare(function, compiled, args):
     own = [x.clone() for x in args]
     same(compiled(*own), function(*args))
@@ -176,21 +185,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--replays", type=int, default=20)
     args = parser.parse_args()
-    torch._dynamo.register_backend(name="litz")(litz.dynamo.backend)
-    is_right = True
-    for function in CHECKS:
-        try:
-            with torch.no_grad():
-                litz.reset_stats()
-                check(function, args.replays, is_captured=function is not by_data)
-                stats = litz.stats()
-                if stats["eager_graphs"] or stats["eager_calls"] or not stats["fallbacks"]:
-                    raise AssertionError(f"expected graphs of Litz's that call operators, found {stats}")
-            print(f"{function.__name__:16} right", flush=True)
-        except Exception as error:
-            is_right = False
-            print(f"{function.__name__:16} WRONG {type(error).__name__}: {error}", flush=True)
-    return 0 if is_right else 1
+    with torch.no_grad():
+        return checking.run({function.__name__: functools.partial(check_counted, function, args.replays) for function in CHECKS})
 
 
 if __name__ == "__main__":

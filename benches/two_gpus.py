@@ -8,6 +8,7 @@ A function of tensors on both is PyTorch's. Prints a line for each check; exit s
 """
 
 import argparse
+import functools
 import sys
 import threading
 
@@ -15,8 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-import litz
-import litz.dynamo
+import checking
 
 GPUS = 2
 
@@ -178,19 +178,9 @@ def main() -> int:
     if torch.cuda.device_count() < GPUS:
         print(f"expected two GPUs, found {torch.cuda.device_count()}")
         return 2
-    torch._dynamo.register_backend(name="litz")(litz.dynamo.backend)
     checks = {name: (lambda calls, name=name: check_function(name, calls)) for name in FUNCTIONS}
     checks |= {"training": check_training, "both": check_both, "capture": check_capture}
-    is_right = True
-    for name, check in checks.items():
-        torch._dynamo.reset()
-        try:
-            check(args.calls)
-            print(f"{name:10} right", flush=True)
-        except Exception as error:
-            is_right = False
-            print(f"{name:10} WRONG {type(error).__name__}: {error}", flush=True)
-    return 0 if is_right else 1
+    return checking.run({name: functools.partial(check, args.calls) for name, check in checks.items()})
 
 
 if __name__ == "__main__":
