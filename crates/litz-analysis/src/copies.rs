@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use litz_ir::graph::{TensorType, contiguous_strides};
-use litz_ir::loops::{Axis, Buf, BufData, BufKind, Inst, InstOp, Loops, Nest, Rounds, Stmt, Val};
+use litz_ir::loops::{Axis, Buf, BufData, BufKind, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::scalar::Scalar;
 use litz_ir::schedule::{KernelPlan, LoadOf, Local, Schedule, ScheduleStep};
 use litz_sym::{Expr, Sym};
@@ -107,13 +107,5 @@ pub(crate) fn copying(loops: &Loops, from: Buf, to: Buf, name: &str) -> Nest {
         InstOp::Load { buf: from, index: index.clone(), guard: Vec::new(), other: Scalar::zero(dtype) };
     let store = InstOp::Store { buf: to, index, value: Val(0), combine: None };
     let body = [load, store].map(|op| Inst { op, ty: dtype }).to_vec();
-    Nest {
-        name: name.to_owned(),
-        from: Vec::new(),
-        axes,
-        reduced: Vec::new(),
-        idle: None,
-        rounds: Rounds::Never,
-        body,
-    }
+    Nest::new(name.to_owned(), Vec::new(), axes, body)
 }

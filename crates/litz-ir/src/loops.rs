@@ -50,7 +50,7 @@ mod nest;
 mod routine;
 
 pub use call::{Callee, Control, ControlCall, Extern, FunctionCall, HostCall, Routine, View};
-pub use nest::{Axis, BindOf, Inst, InstOp, Nest, Rounds};
+pub use nest::{Axis, BindOf, Inst, InstOp, Nest};
 pub use routine::{ELEMENTWISE, FOURIER, LINEAR};
 
 use crate::dtype::Dtype;

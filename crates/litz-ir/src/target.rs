@@ -227,6 +227,29 @@ pub struct Instruction {
     pub rounds: bool,
 }
 
+/// How many products of a sum instructions may add up that are less exact than its type ([`Instruction::rounds`]).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub enum Rounds {
+    /// None.
+    #[default]
+    Never,
+    /// So many, at most: sums of these are added up in the type of the sum.
+    Parts(u32),
+    /// All.
+    Always,
+}
+
+impl Rounds {
+    /// Whether an instruction is as exact as the sum's type, or may sum as many products as it takes at least.
+    pub fn allow(self, by: &Instruction) -> bool {
+        match self {
+            Rounds::Never => !by.rounds,
+            Rounds::Parts(terms) => !by.rounds || by.depth <= terms,
+            Rounds::Always => true,
+        }
+    }
+}
+
 impl Instruction {
     /// The one that takes several reduced points at once and has that name, of all targets.
     pub fn mma(name: &str) -> Option<&'static Instruction> {

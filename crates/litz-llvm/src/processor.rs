@@ -109,10 +109,9 @@ impl Processor {
     /// (PTX ISA, `mma`.)
     pub(crate) fn with_instructions_of(&self, ir: &str) -> Cow<'_, Processor> {
         const BYTES: [&str; 2] = [".row.col.f32.e4m3", ".row.col.f32.e5m2"];
-        match BYTES.iter().any(|instruction| ir.contains(instruction)) {
-            true => {
-                Cow::Owned(Processor { features: self.features.replace("+ptx80", "+ptx84"), ..self.clone() })
-            }
+        let is_older = self.features == "+ptx80";
+        match is_older && BYTES.iter().any(|instruction| ir.contains(instruction)) {
+            true => Cow::Owned(Processor { features: "+ptx84".into(), ..self.clone() }),
             false => Cow::Borrowed(self),
         }
     }

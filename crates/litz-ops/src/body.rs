@@ -3,8 +3,9 @@
 use crate::args::{Args, Number};
 use crate::view::ValueAccess;
 use litz_ir::dtype::Kind;
-use litz_ir::loops::{Axis, BindOf, Inst, InstOp, Nest, Rounds, Val};
+use litz_ir::loops::{Axis, BindOf, Inst, InstOp, Nest, Val};
 use litz_ir::scalar::Signature;
+use litz_ir::target::Rounds;
 use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
 use litz_sym::{Expr, Facts, Rel, Sym};
 use std::ops::{Deref, DerefMut};

@@ -1,6 +1,6 @@
 //! Defines groups: statements that share loops, and the axes that they share.
 
-use litz_analysis::access::{bound_places, side_exprs, substitute};
+use litz_analysis::access::{Stride, bound_places, side_exprs, stride, substitute};
 use litz_analysis::contraction::Columns;
 use litz_ir::loops::{Axis, Loops};
 use litz_sym::{Expr, Facts, Sym};
@@ -86,6 +86,18 @@ pub fn shared_axes(loops: &Loops, group: &Group, facts: &Facts, name: &dyn Fn(us
     }
     shared[0].parts.extend(ones.iter().map(|a| (a.var, Expr::zero())));
     shared
+}
+
+/// Whether neighbours along an axis are neighbours in all that members store; `values` are the group's axes in terms of it and of others.
+pub fn is_stored_along(loops: &Loops, group: &Group, values: &[(Sym, Expr)], axis: Sym) -> bool {
+    let facts = group.facts(&loops.facts);
+    group.members.iter().all(|member| {
+        let own = nest(loops, member.stmt);
+        let places = bound_places(loops, own, &member.bind, &own.facts(&facts));
+        let place = |place: Expr| facts.simplify(substitute(place, values));
+        let mut stores = places.into_iter().filter(|found| found.0.store);
+        stores.all(|found| stride(place(found.1), axis) == Stride::Unit)
+    })
 }
 
 /// A variable that is no size and no axis of a member.

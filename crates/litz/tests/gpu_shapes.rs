@@ -143,6 +143,40 @@ fn kernels_of_all_sizes_are_proved() {
     }
 }
 
+/// The schedule of a graph's text for a GPU of 132 units, where float32 products may be of tf32 or not.
+fn schedule(text: &str, tf32: bool) -> String {
+    let graph = litz_ir::text::graph::parse(text).unwrap_or_else(|diags| panic!("{}: {text}", diags[0]));
+    let model = Model::from_graph(graph, HashMap::new()).expect("it is a graph");
+    let target = Target::Gpu(Gpu::new(GpuIsa::Sm90, 132));
+    let options = Options { reference: true, tf32, ..Options::for_target(target) };
+    let compiled = model.compile(&options).unwrap_or_else(|error| panic!("{error}: {text}"));
+    compiled.texts.schedule.expect("it is scheduled").to_string()
+}
+
+#[test]
+fn instructions_that_round_are_taken_where_that_is_allowed() {
+    let rounding = |schedule: &str, name: &str| schedule.matches(&format!(" by {name}")).count();
+    for (rows, terms, columns) in [(5, 64, 440), (1000, 1000, 1000), (2048, 768, 3072)] {
+        let floats = of_floats(rows, terms, columns);
+        let [exact, rounded] = [false, true].map(|tf32| schedule(&floats, tf32));
+        for instruction in ["mma.", "wgmma."] {
+            assert_eq!(rounding(&exact, instruction), 0, "{exact}");
+        }
+        assert_eq!(
+            rounding(&rounded, "mma.m16n8k8.tf32") + rounding(&rounded, "wgmma.m64k8.tf32"),
+            2,
+            "{rounded}"
+        );
+        // One product sums all in few bits, the other one parts, which it merges.
+        let bytes = schedule(&of_bytes(rows, terms, columns), false);
+        let found = rounding(&bytes, "mma.m16n8k32.e4m3") + rounding(&bytes, "wgmma.m64k32.e4m3");
+        assert_eq!(found, 2, "{bytes}");
+        assert_eq!(bytes.matches(".merge ").count(), 1, "{bytes}");
+    }
+    let halves = linear(1000, 1000, 1000);
+    assert_eq!(schedule(&halves, true), schedule(&halves, false), "tf32 is for float32 alone");
+}
+
 #[test]
 fn kernels_of_odd_sizes_are_right() {
     let cases: [(&str, String, Vec<Vec<usize>>); 3] = [

@@ -6,6 +6,7 @@ use super::{Buf, Val, unique};
 use crate::dtype::Dtype;
 use crate::ids::Id;
 use crate::scalar::{ReduceOp, Scalar, ScalarOp};
+use crate::target::Rounds;
 
 /// A loop nest: a body and the axes it runs over.
 #[derive(Clone, PartialEq, Debug)]
@@ -25,25 +26,6 @@ pub struct Nest {
     pub rounds: Rounds,
     /// Instructions in order; [`Val`] is a position here.
     pub body: Vec<Inst>,
-}
-
-/// How many products of a sum instructions may add up that are less exact than its type ([`Instruction::rounds`](crate::target::Instruction::rounds)).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
-pub enum Rounds {
-    /// None.
-    #[default]
-    Never,
-    /// So many, at most: sums of these are added up in the type of the sum.
-    Parts(u32),
-    /// All.
-    Always,
-}
-
-impl Rounds {
-    /// Whether such instructions may sum at all.
-    pub fn is_allowed(self) -> bool {
-        self != Rounds::Never
-    }
 }
 
 /// An axis: `var` takes 0, 1, ... `extent - 1`.
@@ -160,6 +142,11 @@ impl BindOf {
 }
 
 impl Nest {
+    /// One that runs its body at each point of its axes: it reduces nothing.
+    pub fn new(name: String, from: Vec<String>, axes: Vec<Axis>, body: Vec<Inst>) -> Nest {
+        Nest { name, from, axes, reduced: Vec::new(), idle: None, rounds: Rounds::Never, body }
+    }
+
     /// Buffers read, in order of first mention; combining stores read what they write.
     pub fn reads(&self) -> Vec<Buf> {
         let read = |inst: &Inst| {

@@ -10,7 +10,7 @@
 //! four warps are a warpgroup.
 
 use super::units::Bytes;
-use super::{Instruction, Level, Memory, Rates, Width, sums_of};
+use super::{Instruction, Level, Memory, Rates, Rounds, Width, sums_of};
 use crate::Dtype;
 use litz_sym::Expr;
 use std::fmt;
@@ -303,23 +303,23 @@ impl Gpu {
         bytes / by.dtype.size() as i64
     }
 
-    /// Instructions of a warp that sum products of these types as exactly as the sums' type does, or where that is not wanted (`rounds`) also others.
+    /// Instructions of a warp that sum products of these types as exactly as is wanted.
     pub fn of_warp(
         &self,
         dtype: Dtype,
         sums: Dtype,
-        rounds: bool,
+        rounds: Rounds,
     ) -> impl Iterator<Item = &'static Instruction> {
         let is_it = move |by: &&Instruction| {
-            !by.is_of_warpgroup() && by.rounds <= rounds && (by.dtype, by.sums) == (dtype, sums)
+            !by.is_of_warpgroup() && rounds.allow(by) && (by.dtype, by.sums) == (dtype, sums)
         };
         self.isa.instructions().iter().filter(is_it)
     }
 
     /// The instruction that a warpgroup has for operands and sums of these types, as [`Gpu::of_warp`].
-    pub fn of_warpgroup(&self, dtype: Dtype, sums: Dtype, rounds: bool) -> Option<&'static Instruction> {
+    pub fn of_warpgroup(&self, dtype: Dtype, sums: Dtype, rounds: Rounds) -> Option<&'static Instruction> {
         let is_it = |by: &&Instruction| {
-            by.is_of_warpgroup() && by.rounds <= rounds && (by.dtype, by.sums) == (dtype, sums)
+            by.is_of_warpgroup() && rounds.allow(by) && (by.dtype, by.sums) == (dtype, sums)
         };
         self.isa.instructions().iter().find(is_it)
     }

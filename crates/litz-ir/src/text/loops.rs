@@ -10,9 +10,10 @@ use crate::graph::Device;
 use crate::ids::Id;
 use crate::loops::{
     Axis, BindOf, Buf, BufData, BufKind, Callee, Control, ControlCall, Extern, HostCall, Inst, InstOp, Loops,
-    Nest, Output, Recurrence, Rounds, Routine, Stmt, Val, View,
+    Nest, Output, Recurrence, Routine, Stmt, Val, View,
 };
 use crate::scalar::{ReduceOp, ScalarOp};
+use crate::target::Rounds;
 use crate::text::call;
 use crate::text::control::{control, word, write_control};
 use crate::text::cursor::{Cursor, Names, Result, parse_whole};

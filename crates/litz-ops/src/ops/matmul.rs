@@ -11,7 +11,8 @@ use crate::lower::Lower;
 use crate::traits::Role;
 use crate::view::ValueAccess;
 use litz_ir::graph::{Arg, TensorType, Type, Value};
-use litz_ir::loops::{Rounds, Val};
+use litz_ir::loops::Val;
+use litz_ir::target::Rounds;
 use litz_ir::{Dtype, ReduceOp};
 use litz_sym::{Expr, Rel};
 
@@ -46,11 +47,11 @@ pub const OPS: &[OpDef] = &[
         |lw, args| {
             let (a, b) = (lw.access(args.tensor("self")?)?, lw.access(args.tensor("mat2")?)?);
             let Some(out) = lw.result(args, 0) else { return Ok(()) };
-            let terms = args.opt_int("terms")?;
-            let terms = terms.and_then(|terms| u32::try_from(terms.as_int()?).ok());
-            let parts = terms.map(Rounds::Parts);
+            // No constant number of them is none that may be rounded.
+            let part = |terms: Expr| terms.as_int().and_then(|terms| u32::try_from(terms).ok()).unwrap_or(0);
+            let rounds = args.opt_int("terms")?.map_or(Rounds::Always, |terms| Rounds::Parts(part(terms)));
             product(lw, &a, &b, &out, |body, _, sum| {
-                body.round_sums(parts.unwrap_or(Rounds::Always));
+                body.round_sums(rounds);
                 sum
             })
         },

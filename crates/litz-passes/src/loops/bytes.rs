@@ -12,35 +12,40 @@
 //! instructions want them.
 
 use super::{Cx, cse};
-use litz_analysis::access::{Stride, stride};
+use litz_analysis::access::{Stride, stride, substitute};
 use litz_analysis::{Contraction, Uses};
 use litz_ir::Dtype;
-use litz_ir::loops::{Buf, InstOp, Loops, Nest, Stmt};
-use litz_ir::target::Target;
-use litz_sym::Expr;
+use litz_ir::loops::{Axis, Buf, InstOp, Loops, Nest, Stmt};
+use litz_ir::target::{Gpu, Rounds, Target};
+use litz_sym::{Expr, Sym};
 
 /// Whether a target has instructions for 8-bit floats.
 pub fn wants(target: &Target) -> bool {
     let Target::Gpu(gpu) = target else { return false };
-    gpu.of_warp(Dtype::F8E4M3, Dtype::F32, true).next().is_some()
+    of_bytes(gpu, Dtype::F8E4M3, Rounds::Always)
+}
+
+/// Whether an instruction sums products of these bytes as exactly as is wanted.
+fn of_bytes(gpu: &Gpu, dtype: Dtype, rounds: Rounds) -> bool {
+    gpu.of_warp(dtype, Dtype::F32, rounds).next().is_some()
 }
 
 /// Reads operands as they are; returns those of how many products.
-pub fn run(loops: &mut Loops, _: &Cx<'_>) -> usize {
+pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
+    let Target::Gpu(gpu) = cx.target else { return 0 };
     let mut uses = Uses::of(loops);
-    (0..loops.stmts.len()).filter(|&at| narrowed(loops, at, &mut uses).is_some()).count()
+    (0..loops.stmts.len()).filter(|&at| narrowed(loops, at, &mut uses, gpu).is_some()).count()
 }
 
 /// Reads both operands of the product at a position as bytes, if there are such.
-fn narrowed(loops: &mut Loops, at: usize, uses: &mut Uses) -> Option<()> {
+fn narrowed(loops: &mut Loops, at: usize, uses: &mut Uses, gpu: &Gpu) -> Option<()> {
     let Stmt::Nest(product) = &loops.stmts[at] else { return None };
-    let [Contraction { lhs, rhs, .. }, _] =
-        Contraction::of(loops, product).filter(|_| product.rounds.is_allowed())?;
+    let [Contraction { lhs, rhs, .. }, _] = Contraction::of(loops, product)?;
     let found = [lhs, rhs].map(|load| Some((load, source(loops, product, load, at, uses)?)));
     let [Some(left), Some(right)] = found else { return None };
     let dtype = |(_, (buf, _)): &(usize, (Buf, Vec<Expr>))| loops.bufs[*buf].dtype;
     let (own, other) = (dtype(&left), dtype(&right));
-    if own != other {
+    if own != other || !of_bytes(gpu, own, product.rounds) {
         return None;
     }
     let mut product = product.clone();
@@ -79,12 +84,13 @@ fn source(loops: &Loops, product: &Nest, load: usize, at: usize, uses: &Uses) ->
     if !(is_byte && is_plain && is_kept && is_whole) {
         return None;
     }
-    // Each element is written where its coordinates are the nest's axes, in whatever order.
-    let mut place = index.clone();
-    for (written, read) in written.iter().zip(read) {
-        let axis = widening.axes.iter().find(|axis| *written == Expr::sym(axis.var))?;
-        place.iter_mut().for_each(|part| *part = part.replace(axis.var, *read));
-    }
+    // Each element is written where its coordinates are the nest's axes, in whatever order. The product's axes may have the same names.
+    let value = |axis: &Axis| {
+        let at = written.iter().position(|written| *written == Expr::sym(axis.var))?;
+        Some((axis.var, read[at]))
+    };
+    let values: Vec<(Sym, Expr)> = widening.axes.iter().map(value).collect::<Option<_>>()?;
+    let place: Vec<Expr> = index.iter().map(|&part| substitute(part, &values)).collect();
     let flat = loops.place(product, *buf, &place);
     let is_along = product.reduced.iter().any(|axis| stride(flat, axis.var) == Stride::Unit);
     is_along.then_some((*buf, place))

@@ -159,9 +159,8 @@ impl Grouped {
         let each = hint(self.row.extent) / hint(self.choice.count).max(1);
         let types = self.operands.map(|at| nest.body[at].op.element().map(|(buf, _)| loops.bufs[buf].dtype));
         let dtype = types[0].filter(|_| types[0] == types[1]);
-        let has_instruction = dtype.is_some_and(|dtype| {
-            gpu.of_warp(dtype, nest.body[self.sum].ty, nest.rounds.is_allowed()).next().is_some()
-        });
+        let has_instruction = dtype
+            .is_some_and(|dtype| gpu.of_warp(dtype, nest.body[self.sum].ty, nest.rounds).next().is_some());
         let least = if has_instruction { LEAST_OF_INSTRUCTION } else { LEAST_OF_THREADS };
         let is_some = |extent: Expr| loops.facts.known(&Rel::le(1, extent)) == Known::Yes;
         let suits = (has_instruction || each >= LEAST_OF_GROUP)
@@ -170,7 +169,7 @@ impl Grouped {
             && nest.all_axes().map(|axis| axis.extent).chain([self.choice.count]).all(is_some);
         let sums = nest.body[self.sum].ty;
         let is_of_warpgroups =
-            dtype.is_some_and(|dtype| gpu.of_warpgroup(dtype, sums, nest.rounds.is_allowed()).is_some());
+            dtype.is_some_and(|dtype| gpu.of_warpgroup(dtype, sums, nest.rounds).is_some());
         let most = if is_of_warpgroups { MOST_ROWS_OF_WARPGROUPS } else { MOST_ROWS };
         suits.then(|| (1_i64 << each.max(1).ilog2()).clamp(least, most))
     }

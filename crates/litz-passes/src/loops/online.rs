@@ -24,7 +24,7 @@ use litz_analysis::online::{self, Chain, Correction, Member, Reference, Role};
 use litz_analysis::{Contraction, Uses};
 use litz_ir::Dtype;
 use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Stmt};
-use litz_ir::target::{BlockNeeds, Gpu, Target};
+use litz_ir::target::{BlockNeeds, Gpu, Rounds, Target};
 use litz_sym::{Expr, Sym};
 use std::collections::BTreeSet;
 
@@ -234,7 +234,7 @@ fn tile_width(loops: &Loops, chain: &Chain, gpu: &Gpu, least: i64) -> Option<i64
         let dtype = |at: usize| nest.body[at].op.element().map(|(buf, _)| loops.bufs[buf].dtype);
         let dtype = dtype(lhs).filter(|_| dtype(lhs) == dtype(rhs));
         let has_instruction =
-            dtype.is_some_and(|dtype| gpu.of_warp(dtype, Dtype::F32, false).next().is_some());
+            dtype.is_some_and(|dtype| gpu.of_warp(dtype, Dtype::F32, Rounds::Never).next().is_some());
         let points = |axes: &[Axis]| axes.iter().map(|axis| hint(axis.extent)).fold(1, i64::saturating_mul);
         let columns = if let Role::Reduction(_) = member.role { points(n) } else { 0 };
         let others = points(&nest.axes) / points(m).max(1) / points(n).max(1);
@@ -243,7 +243,7 @@ fn tile_width(loops: &Loops, chain: &Chain, gpu: &Gpu, least: i64) -> Option<i64
         is_by_warps &= is_plain && has_instruction && columns <= online::WARP_COLUMNS;
         is_by_warpgroups &= is_plain
             && dtype.is_some_and(|dtype| {
-                dtype.size() == 2 && gpu.of_warpgroup(dtype, Dtype::F32, false).is_some()
+                dtype.size() == 2 && gpu.of_warpgroup(dtype, Dtype::F32, Rounds::Never).is_some()
             })
             && columns <= WARPGROUP_COLUMNS
             && m.iter().any(|axis| hint(axis.extent) >= LEAST_OF_WARPGROUP[0])

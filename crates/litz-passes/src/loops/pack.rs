@@ -17,7 +17,7 @@ use litz_analysis::contraction::{Columns, MIN_TERMS};
 use litz_analysis::{Contraction, Uses};
 use litz_ir::Scalar;
 use litz_ir::graph::TensorType;
-use litz_ir::loops::{Axis, Buf, BufData, Inst, InstOp, Loops, Nest, Rounds, Stmt, Val};
+use litz_ir::loops::{Axis, Buf, BufData, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::target::Target;
 use litz_sym::{Expr, Facts, Rel, Sym};
 use std::collections::HashMap;
@@ -284,7 +284,7 @@ fn add_panel(loops: &mut Loops, panel: &Panel, names: &mut Names) -> (Buf, Nest)
     let load = InstOp::Load { buf: panel.source, index: source_index, guard, other: Scalar::zero(dtype) };
     let store = InstOp::Store { buf, index, value: Val(0), combine: None };
     let body = vec![Inst { op: load, ty: dtype }, Inst { op: store, ty: dtype }];
-    (buf, Nest { name, from, axes, reduced: Vec::new(), idle: None, rounds: Rounds::Never, body })
+    (buf, Nest::new(name, from, axes, body))
 }
 
 fn is_multiple(extent: Expr, group: i64, facts: &Facts) -> bool {

@@ -9,7 +9,7 @@ use litz_analysis::access::accesses;
 use litz_analysis::constants::Constants;
 use litz_analysis::{Contraction, Uses};
 use litz_ir::ids::Id;
-use litz_ir::loops::{Axis, Buf, BufData, Inst, InstOp, Loops, Nest, Rounds, Stmt, Val};
+use litz_ir::loops::{Axis, Buf, BufData, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::{Dtype, Scalar};
 use litz_sym::{Cmp, Expr, Facts, Rel};
 
@@ -376,15 +376,7 @@ fn border_nests(
         let name = names.statement(&format!("{}_border", data.name));
         let value = Inst { op: InstOp::Const(fill.to(data.dtype)), ty: data.dtype };
         let body = vec![value, store(buf, index, data.dtype)];
-        nests.push(Nest {
-            name,
-            from: from.clone(),
-            axes,
-            reduced: Vec::new(),
-            idle: None,
-            rounds: Rounds::Never,
-            body,
-        });
+        nests.push(Nest::new(name, from.clone(), axes, body));
         done[slab] = true;
     }
     nests
@@ -408,15 +400,7 @@ fn copy_nest(loops: &Loops, buf: Buf, to: Buf, border: &[Border], fill: Scalar, 
     let load = InstOp::Load { buf, index: from, guard, other: fill.to(data.dtype) };
     let body = vec![Inst { op: load, ty: data.dtype }, store(to, points, data.dtype)];
     let name = names.statement(&data.name);
-    Nest {
-        name,
-        from: vec![image.name.clone()],
-        axes,
-        reduced: Vec::new(),
-        idle: None,
-        rounds: Rounds::Never,
-        body,
-    }
+    Nest::new(name, vec![image.name.clone()], axes, body)
 }
 
 fn store(buf: Buf, index: Vec<Expr>, ty: Dtype) -> Inst {

@@ -18,7 +18,7 @@
 use super::{Cx, Edits, Names, merge_rows, names};
 use litz_analysis::Contraction;
 use litz_ir::graph::TensorType;
-use litz_ir::loops::{Axis, Buf, BufData, Inst, InstOp, Loops, Nest, Rounds, Stmt, Val};
+use litz_ir::loops::{Axis, Buf, BufData, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::target::Target;
 use litz_sym::{Expr, Facts, Sym};
 use std::cmp::Reverse;
@@ -191,16 +191,5 @@ pub(super) fn copy(
         Inst { op: InstOp::Store { buf, index, value: Val(0), combine: None }, ty: dtype },
     ];
     let statement = names.statement(&loops.bufs[buf].name);
-    (
-        buf,
-        Nest {
-            name: statement,
-            from: nest.from.clone(),
-            axes,
-            reduced: Vec::new(),
-            idle: None,
-            rounds: Rounds::Never,
-            body,
-        },
-    )
+    (buf, Nest::new(statement, nest.from.clone(), axes, body))
 }

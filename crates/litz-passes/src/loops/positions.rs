@@ -9,9 +9,7 @@ use litz_analysis::Uses;
 use litz_ir::Dtype;
 use litz_ir::graph::TensorType;
 use litz_ir::ids::Id;
-use litz_ir::loops::{
-    Axis, Buf, BufKind, Callee, Extern, Inst, InstOp, Loops, Nest, Rounds, Routine, Stmt, Val,
-};
+use litz_ir::loops::{Axis, Buf, BufKind, Callee, Extern, Inst, InstOp, Loops, Nest, Routine, Stmt, Val};
 use litz_ir::scalar::Scalar;
 use litz_sym::Expr;
 
@@ -91,15 +89,7 @@ impl Check {
         let store = InstOp::Store { buf, index, value, combine: None };
         self.body.push(Inst { op: store, ty: Dtype::Bool });
         let (name, from) = (names.statement("positions"), Vec::new());
-        let nest = Nest {
-            name,
-            from,
-            axes: self.axes,
-            reduced: Vec::new(),
-            idle: None,
-            rounds: Rounds::Never,
-            body: self.body,
-        };
+        let nest = Nest::new(name, from, self.axes, self.body);
         let call = Extern {
             name: names.statement("checked"),
             from: Vec::new(),

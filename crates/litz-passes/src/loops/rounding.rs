@@ -10,13 +10,13 @@
 use super::Cx;
 use litz_analysis::Contraction;
 use litz_ir::Dtype;
-use litz_ir::loops::{Loops, Rounds, Stmt};
-use litz_ir::target::Target;
+use litz_ir::loops::{Loops, Stmt};
+use litz_ir::target::{Rounds, Target};
 
 /// Whether a target has instructions for tf32.
 pub fn wants(target: &Target) -> bool {
     let Target::Gpu(gpu) = target else { return false };
-    gpu.of_warp(Dtype::F32, Dtype::F32, true).next().is_some()
+    gpu.of_warp(Dtype::F32, Dtype::F32, Rounds::Always).next().is_some()
 }
 
 /// Marks the products of float32 numbers; returns how many.
@@ -35,16 +35,11 @@ pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
         let sums_floats = nest.body.iter().any(|inst| inst.op.is_reduction() && inst.ty == Dtype::F32);
         is_product && sums_floats && [lhs, rhs].into_iter().all(|at| dtype(at) == Some(Dtype::F32))
     };
-    let found: Vec<bool> = loops.stmts.iter().map(of_floats).collect();
-    let mut count = 0;
-    for (stmt, is_found) in loops.stmts.iter_mut().zip(found) {
-        if let Stmt::Nest(nest) = stmt
-            && is_found
-            && nest.rounds != Rounds::Always
-        {
+    let found: Vec<usize> = (0..loops.stmts.len()).filter(|&at| of_floats(&loops.stmts[at])).collect();
+    for &at in &found {
+        if let Stmt::Nest(nest) = &mut loops.stmts[at] {
             nest.rounds = Rounds::Always;
-            count += 1;
         }
     }
-    count
+    found.len()
 }

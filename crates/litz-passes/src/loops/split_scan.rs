@@ -29,7 +29,7 @@ use super::{Cx, Edits, Names, cse, names};
 use litz_analysis::access::accesses;
 use litz_analysis::parts::need;
 use litz_ir::ids::Id;
-use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Rounds, Stmt, Val};
+use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::target::{Gpu, Target};
 use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
 use litz_sym::{Expr, Rel, Sym};
@@ -544,15 +544,7 @@ fn before_runs(
 /// A nest like another one, over other axes and without a body.
 fn empty(nest: &Nest, names: &mut Names, role: &str, axes: Vec<Axis>) -> Nest {
     let name = names.statement(&format!("{}_{role}", nest.name));
-    Nest {
-        name,
-        from: nest.from.clone(),
-        axes,
-        reduced: Vec::new(),
-        idle: None,
-        rounds: Rounds::Never,
-        body: Vec::new(),
-    }
+    Nest::new(name, nest.from.clone(), axes, Vec::new())
 }
 
 fn store(body: &mut Vec<Inst>, buf: Buf, index: Vec<Expr>, value: Val, ty: Dtype) {

@@ -11,7 +11,7 @@ use litz_analysis::constants::Constants;
 use litz_analysis::{Contraction, Uses};
 use litz_ir::Scalar;
 use litz_ir::graph::TensorType;
-use litz_ir::loops::{Axis, Buf, BufData, Inst, InstOp, Loops, Nest, Rounds, Stmt, Val};
+use litz_ir::loops::{Axis, Buf, BufData, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::target::{Gpu, Target};
 use litz_sym::Expr;
 use std::collections::HashMap;
@@ -182,9 +182,7 @@ fn along_sum(loops: &Loops, nest: &Nest, load: usize, constants: &Constants, cx:
     let Target::Gpu(gpu) = cx.target else { return None };
     let InstOp::Load { buf, index, guard, .. } = &nest.body[load].op else { return None };
     let dtype = loops.bufs[*buf].dtype;
-    let by = gpu
-        .of_warpgroup(dtype, dtype, nest.rounds.is_allowed())
-        .filter(|by| by.rounds && guard.is_empty())?;
+    let by = gpu.of_warpgroup(dtype, dtype, nest.rounds).filter(|by| by.rounds && guard.is_empty())?;
     let [of, _] = Contraction::of(loops, nest).filter(|[of, _]| of.is_plain)?;
     let points = |axes: &[Axis]| {
         axes.iter().map(|axis| loops.facts.size_hint(axis.extent)).fold(1, i64::saturating_mul)
@@ -217,5 +215,5 @@ fn add_copy(loops: &mut Loops, copy: &Copy, names: &mut Names) -> (Buf, Nest) {
     let body = vec![Inst { op: load, ty: dtype }, Inst { op: store, ty: dtype }];
     let statement = names.statement(&loops.bufs[buf].name);
     let (axes, reduced) = (copy.axes.clone(), Vec::new());
-    (buf, Nest { name: statement, from: vec![name], axes, reduced, idle: None, rounds: Rounds::Never, body })
+    (buf, Nest { reduced, ..Nest::new(statement, vec![name], axes, body) })
 }

@@ -13,7 +13,7 @@ use super::prologue::bytes_read;
 use super::{Cx, Edits, cse, inline, names};
 use litz_analysis::Uses;
 use litz_ir::ids::Id;
-use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Rounds, Stmt, Val};
+use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::target::Target;
 use litz_ir::{Dtype, ScalarOp};
 use litz_sym::{Expr, Facts, Rel};
@@ -210,15 +210,7 @@ fn unite(blocks: &[Block<'_>], facts: &Facts, Along { dim, extent, size, is_chos
         (index[dim], *stored) = (at, value);
     }
     push(op, store.ty);
-    let mut nest = Nest {
-        name: first.name.clone(),
-        from,
-        axes,
-        reduced: Vec::new(),
-        idle: None,
-        rounds: Rounds::Never,
-        body,
-    };
+    let mut nest = Nest::new(first.name.clone(), from, axes, body);
     cse::clean(&mut nest);
     nest
 }

@@ -20,7 +20,7 @@ use litz_analysis::contraction::Words;
 use litz_analysis::{Contraction, Uses};
 use litz_ir::graph::TensorType;
 use litz_ir::ids::Id;
-use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Rounds, Stmt, Val};
+use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::target::Target;
 use litz_ir::{Dtype, Scalar, ScalarOp};
 use litz_sym::Expr;
@@ -294,8 +294,7 @@ fn add_words(loops: &mut Loops, nest: &Nest, packing: &Packing, names: &mut Name
     let buf = names.add_buf(loops, &format!("{source}_words"), ty);
     push(&mut body, InstOp::Store { buf, index, value, combine: None }, packing.word);
     let name = names.statement(&loops.bufs[buf].name);
-    let mut packed =
-        Nest { name, from: vec![source], axes, reduced: Vec::new(), idle: None, rounds: Rounds::Never, body };
+    let mut packed = Nest::new(name, vec![source], axes, body);
     cse::clean(&mut packed);
     (buf, packed)
 }
@@ -395,18 +394,7 @@ fn convert_once(
         push(&mut body, InstOp::Store { buf: kept, index: element, value, combine: None }, ty);
         let name = names.statement(&loops.bufs[kept].name);
         let from = vec![source.name];
-        edits.insert(
-            at,
-            Stmt::Nest(Nest {
-                name,
-                from,
-                axes,
-                reduced: Vec::new(),
-                idle: None,
-                rounds: Rounds::Never,
-                body,
-            }),
-        );
+        edits.insert(at, Stmt::Nest(Nest::new(name, from, axes, body)));
         nest.body[position].op = InstOp::Load { buf: kept, index, guard: Vec::new(), other };
     }
     cse::clean(nest);

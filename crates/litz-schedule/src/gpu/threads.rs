@@ -9,7 +9,7 @@ use super::turns::at_once;
 use super::{is_light, rows, transpose, windows};
 use crate::context::Cx;
 use crate::draft::{Draft, Family, Planned, Relation, Traits};
-use crate::group::{Group, Member, beside_axes, shared_axes};
+use crate::group::{Group, Member, beside_axes, is_stored_along, shared_axes};
 use crate::in_order::trees_of;
 use crate::join::{align_members, join, own_axes};
 use crate::nest;
@@ -83,12 +83,13 @@ impl Family for Threads {
         let mut body: Vec<Tree> =
             group.members.iter().flat_map(|member| points(cx, group, member, &values)).collect();
         // Neighbours in what is stored are a warp's, which may be those of an axis that has longer steps in what is read.
-        for at in (0..grid.len()).rev() {
-            let mut turned = grid.clone();
-            turned[at..].rotate_left(1);
-            if let Some(across) = transpose::across(cx, group, (&turned, &body), &values) {
-                return Some(transpose::plan(cx, group, across, (turned, body), &name));
-            }
+        let along = grid.iter().rposition(|axis| is_stored_along(cx.loops, group, &values, axis.var));
+        let mut turned = grid.clone();
+        if let Some(along) = along {
+            turned[along..].rotate_left(1);
+        }
+        if let Some(across) = transpose::across(cx, group, (&turned, &body), &values) {
+            return Some(transpose::plan(cx, group, across, (turned, body), &name));
         }
         let vector = vector_of(cx, group, &grid, &values).zip(grid.last().copied());
         let mut element = None;

@@ -11,7 +11,7 @@ use litz_analysis::online::chain::nest;
 use litz_analysis::online::{Chain, Correction, Pointwise, Reduction, Reference, Role, Shift, point_of};
 use litz_ir::graph::TensorType;
 use litz_ir::ids::Id;
-use litz_ir::loops::{Axis, Buf, InstOp, Loops, Nest, Recurrence, Rounds, Val};
+use litz_ir::loops::{Axis, Buf, InstOp, Loops, Nest, Recurrence, Val};
 use litz_ir::{Dtype, Scalar, ScalarOp};
 use litz_sym::{Expr, Sym};
 use std::collections::BTreeMap;
@@ -526,7 +526,7 @@ fn copied(body: &mut Body, nest: &Nest, value: Val, (from, to): (Val, Val)) -> V
 }
 
 fn made(like: &Nest, name: String, axes: Vec<Axis>, reduced: Vec<Axis>, body: Body) -> Nest {
-    Nest { name, from: like.from.clone(), axes, reduced, idle: None, rounds: Rounds::Never, body: body.0 }
+    Nest { reduced, ..Nest::new(name, like.from.clone(), axes, body.0) }
 }
 
 /// The element of a buffer with one for each point of the axes.

@@ -64,11 +64,10 @@ impl Product {
             [lhs, rhs].map(|at| nest.body[at].op.element().map(|(buf, _)| loops.bufs[buf].dtype));
         let sums = nest.body.iter().find(|inst| inst.op.is_reduction())?.ty;
         let dtype = left.filter(|_| left == right);
-        let by = dtype.and_then(|dtype| gpu.of_warp(dtype, sums, nest.rounds.is_allowed()).next());
+        let by = dtype.and_then(|dtype| gpu.of_warp(dtype, sums, nest.rounds).next());
         let is_tile =
             |by: &&Instruction| points(m) >= i64::from(by.rows) && points(n) >= i64::from(by.columns);
-        let of_group =
-            dtype.and_then(|dtype| gpu.of_warpgroup(dtype, sums, nest.rounds.is_allowed())).filter(is_tile);
+        let of_group = dtype.and_then(|dtype| gpu.of_warpgroup(dtype, sums, nest.rounds)).filter(is_tile);
         let by = of_group.or(by);
         let bytes = left.into_iter().chain(right).map(|dtype| dtype.size() as i64).max()?;
         let (rows, columns) = (points(m), points(n));

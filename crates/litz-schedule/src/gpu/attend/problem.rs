@@ -9,7 +9,7 @@ use crate::nest;
 use litz_analysis::Contraction;
 use litz_analysis::access::substitute;
 use litz_ir::loops::{Axis, Buf, Inst, InstOp, Nest};
-use litz_ir::target::{Gpu, Instruction, Target};
+use litz_ir::target::{Gpu, Instruction, Rounds, Target};
 use litz_sym::{Expr, Sym};
 use std::collections::BTreeSet;
 
@@ -286,7 +286,7 @@ fn product(cx: &Cx<'_>, gpu: &Gpu, own: &Nest, column: Axis) -> Option<([usize; 
     let sums = own.body.iter().filter(|inst| inst.op.is_reduction()).map(|inst| inst.ty.compute()).next();
     let dtype = dtype(lhs).filter(|_| dtype(lhs) == dtype(rhs))?;
     let suits = |by: &&Instruction| i64::from(by.rows) == ROWS && by.columns == 8;
-    let by = gpu.of_warp(dtype, sums?, false).filter(suits).max_by_key(|by| by.depth)?;
+    let by = gpu.of_warp(dtype, sums?, Rounds::Never).filter(suits).max_by_key(|by| by.depth)?;
     Some(([lhs, rhs], by))
 }
 

@@ -5,7 +5,7 @@ use super::problem::{BUFFERS, Kind, Problem, Task, Unit};
 use crate::cost::{ceil_div, size};
 use litz_analysis::online;
 use litz_ir::loops::Axis;
-use litz_ir::target::Gpu;
+use litz_ir::target::{Gpu, Rounds};
 
 /// Registers that a thread has for elements of tiles, at most: the rest is for what it computes.
 const REGISTERS: i64 = 180;
@@ -38,7 +38,7 @@ pub fn by_warpgroups<'a>(problem: &Problem<'a>) -> Option<Problem<'a>> {
     }
     for task in repeated {
         let Kind::Product { columns, depth, by, .. } = &mut task.kind else { continue };
-        let found = problem.gpu.of_warpgroup(by.dtype, by.sums, false)?;
+        let found = problem.gpu.of_warpgroup(by.dtype, by.sums, Rounds::Never)?;
         let is_whole = |axis: &Axis, of: i64| axis.extent.as_int().is_some_and(|count| count % of == 0);
         let fits = is_whole(&columns.axis, 8) && columns.count <= i64::from(found.columns);
         // What registers hold of a left operand are pairs.

@@ -6,14 +6,14 @@ use crate::context::Cx;
 use crate::cost::{points, size};
 use crate::gpu::Apart;
 use crate::gpu::stage::is_guarded_at_end;
-use crate::group::{Group, Member, beside_axes};
+use crate::group::{Group, Member, beside_axes, is_stored_along};
 use crate::nest;
 use litz_analysis::Contraction;
-use litz_analysis::access::{Stride, accesses, bound_places, side_exprs, stride, substitute};
+use litz_analysis::access::{Stride, accesses, side_exprs, stride, substitute};
 use litz_analysis::contraction::Columns;
-use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Rounds};
+use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest};
 use litz_ir::schedule::{Leaf, Means, Part, Tree};
-use litz_ir::target::{Gpu, Instruction, Target};
+use litz_ir::target::{Gpu, Instruction, Rounds, Target};
 use litz_sym::{Expr, Sym};
 use std::collections::BTreeSet;
 
@@ -211,10 +211,8 @@ fn unit_of(loops: &Loops, nest: &Nest, columns: &Columns, gpu: &Gpu) -> Unit {
     let sums = nest.body.iter().filter(|inst| inst.op.is_reduction()).map(|inst| inst.ty.compute()).next();
     let depth = nest.reduced.iter().map(|axis| size(&loops.facts, axis.extent)).max().unwrap_or(1);
     let types = left.filter(|_| left == right).zip(sums);
-    let mut found: Vec<&Instruction> = types
-        .into_iter()
-        .flat_map(|(dtype, sums)| gpu.of_warp(dtype, sums, nest.rounds.is_allowed()))
-        .collect();
+    let mut found: Vec<&Instruction> =
+        types.into_iter().flat_map(|(dtype, sums)| gpu.of_warp(dtype, sums, nest.rounds)).collect();
     // Of those that are no deeper than the sum, the one that does most.
     found.sort_by_key(|by| {
         (i64::from(by.depth) > depth, std::cmp::Reverse(by.shape().iter().product::<i64>()))
@@ -309,16 +307,7 @@ impl<'a> Problem<'a> {
 
     /// Whether neighbours along an axis are neighbours in all that members store.
     pub fn is_beside(&self, axis: Sym) -> bool {
-        let facts = self.group.facts(&self.cx.loops.facts);
-        self.group.members.iter().all(|member| {
-            let own = nest(self.cx.loops, member.stmt);
-            let places = bound_places(self.cx.loops, own, &member.bind, &own.facts(&facts));
-            let place = |place: Expr| facts.simplify(substitute(place, &self.values));
-            places
-                .into_iter()
-                .filter(|found| found.0.store)
-                .all(|found| stride(place(found.1), axis) == Stride::Unit)
-        })
+        is_stored_along(self.cx.loops, self.group, &self.values, axis)
     }
 
     /// A variable that is no size and no axis of a member.

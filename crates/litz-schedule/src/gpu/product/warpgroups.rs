@@ -16,7 +16,7 @@ pub fn if_faster(problem: Problem<'_>) -> Problem<'_> {
 /// A product of warps as one of warpgroups, if there is an instruction for its types, and boxes of both operands can be copied.
 fn by_warpgroups<'a>(problem: &Problem<'a>) -> Option<Problem<'a>> {
     let Unit::Warp(by) = problem.unit else { return None };
-    let found = problem.gpu.of_warpgroup(by.dtype, by.sums, by.rounds)?;
+    let found = problem.gpu.of_warpgroup(by.dtype, by.sums, problem.products[0].nest.rounds)?;
     let is_large = problem.points(0) >= i64::from(found.rows) && problem.points(1) >= i64::from(by.columns);
     let is_deep = size(&problem.cx.loops.facts, problem.depth.extent) * problem.operand_bytes() >= ROW_BYTES;
     let larger = Problem { unit: Unit::Warpgroup(found), ..problem.clone() };
