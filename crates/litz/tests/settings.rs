@@ -141,13 +141,14 @@ fn results_are_right_at_every_limit() {
                 for (found, expected) in run(&options).iter().zip(&expected) {
                     let (found, expected) =
                         found.tensor().zip(expected.tensor()).expect("results are tensors");
-                    // Other orders of sums round differently: those in bf16 by the last of its eight bits.
-                    let unit = if expected.dtype() == Dtype::BF16 { 1.0 / 128.0 } else { 2e-6 };
+                    // Other orders of sums round differently: those in bf16 by the last of its eight bits, those in f32 by a few units of the
+                    // largest partial sum, which of 300 numbers up to 1 that repeat is about 20.
+                    let unit = if expected.dtype() == Dtype::BF16 { 1.0 / 128.0 } else { 8e-6 };
                     let (found, expected) = (values(found), values(expected));
                     let largest = expected.iter().fold(1.0, |most: f64, value| most.max(value.abs()));
                     let is_near = |(a, b): (&f64, &f64)| (a - b).abs() <= unit * largest;
                     let is_right = found.len() == expected.len() && found.iter().zip(&expected).all(is_near);
-                    assert!(is_right, "{} = {value}", setting.name);
+                    assert!(is_right, "{} = {value}: {found:?} is not {expected:?}", setting.name);
                 }
             }
         }
