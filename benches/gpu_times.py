@@ -255,6 +255,8 @@ def moved(value, dtype):
 
 
 def models(rows, options):
+    # Convolutions of float32, too, are of float32 for all.
+    torch.backends.cudnn.allow_tf32 = False
     for dtype in (torch.bfloat16, torch.float32):
         for name, make in model_table().items():
             if rows.kept(f"{name} {str(dtype).removeprefix('torch.')}"):
