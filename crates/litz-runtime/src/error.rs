@@ -225,8 +225,8 @@ pub enum ConstantError {
     /// Constants that were made for another program.
     #[error("the constants were folded for another program")]
     Foreign,
-    /// Executables of one program alone, in the host's memory, share constants.
-    #[error("constants are shared by one program on threads of the host: load this one by itself")]
+    /// Executables of one program alone, in the host's memory or that of one GPU, share constants.
+    #[error("constants are shared by one program on threads of the host or one GPU: load this one by itself")]
     Unlike,
 }
 

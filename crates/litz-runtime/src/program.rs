@@ -192,7 +192,7 @@ impl Executable {
     /// its own, say, so that calls of the two do not wait for each other's. What [`Executable::swap`] gives one of them both have.
     ///
     /// # Errors
-    /// As [`Executable::new`], and where the program is another one, or one of devices that have memory of their own.
+    /// As [`Executable::new`], and where the program has other constants, or devices other memory: that of reference devices is nobody else's.
     pub fn sharing(
         &self,
         program: &Program,
@@ -201,7 +201,7 @@ impl Executable {
         options: &RunOptions<'_>,
     ) -> Result<Executable, RunError> {
         let (code, layout) = Code::new(program, kernels, device, options)?;
-        if !layout.may_share(&self.constants.layout) {
+        if !layout.may_share(&self.constants.layout, [&code.devices, &self.code.devices]) {
             return Err(ConstantError::Unlike.into());
         }
         let constants = Arc::clone(&self.constants);
@@ -267,6 +267,11 @@ impl Executable {
         context.hold(memory);
         lock(&self.idle).push(context);
         result
+    }
+
+    /// What the kernels of the program run on that its first line names.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.code.devices[0]
     }
 
     /// What calls have that somebody captures on a stream, if anybody does.

@@ -16,6 +16,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use litz_ir::Dtype;
+use litz_ir::graph;
 use litz_ir::ids::Id;
 use litz_ir::program::{Const, Program, Slot};
 use litz_sym::Expr;
@@ -132,9 +133,16 @@ impl Layout {
         Ok(Layout { types, kept, places, fixed })
     }
 
-    /// Whether two executables, one with each, may have their constants in the same memory.
-    pub(super) fn may_share(&self, other: &Layout) -> bool {
-        self == other && self.places.is_empty()
+    /// Whether two executables, one with each, on these devices, may have their constants in the same memory: the host's, or those of the same GPUs.
+    pub(super) fn may_share(&self, other: &Layout, [own, others]: [&Devices; 2]) -> bool {
+        let is_same = |&place: &usize| match [own, others].map(|devices| devices.get(place)) {
+            [Some(one), Some(other)] => {
+                one.name() == other.name() && one.name() != graph::Device::Cpu
+                    || one.memory().is_none() && other.memory().is_none()
+            }
+            _ => false,
+        };
+        self == other && self.places.iter().all(is_same)
     }
 
     /// Memory for constants and what load steps keep, these still to run where it is empty.
