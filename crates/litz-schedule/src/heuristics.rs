@@ -39,6 +39,9 @@ pub struct Heuristics {
     /// Small kernels that do not depend on each other and share a launch, at most; with 1 each has its own, with 0 as many as are best
     /// on the target (see [`Heuristics::most_together`]).
     pub launch_together: usize,
+    /// Which of the plans that a family of GPU kernels has for its statements is taken, in the order in which it holds them to be fast: the first,
+    /// 0, unless somebody times others. Where there are no so many, the first.
+    pub choice: usize,
     /// Bytes by which the memory in use at once may grow for a byte that a call neither stores nor loads, where kernels become one.
     /// PyTorch's compiler takes the same number (`can_fusion_increase_peak_memory`), for its estimate of what lives longer. The launch
     /// that is saved as well is worth some, too.
@@ -98,6 +101,7 @@ impl Default for Heuristics {
             reorder_axes: ReorderAxes::KeepingNeighbours,
             local_fraction: 2,
             launch_together: 0,
+            choice: 0,
             memory_growth: 32,
             memory_pool: MemoryPool::Combined,
         }

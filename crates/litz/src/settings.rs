@@ -111,6 +111,11 @@ pub const SETTINGS: &[Setting] = &[
         "small independent kernels that share a launch, at most; 0 stands for 1 on CPUs and 8 on GPUs"
     ),
     number!(
+        heuristics.choice,
+        0..=64,
+        "which of the plans that kernels for GPUs may have is taken: 0 is the one that is held to be fastest"
+    ),
+    number!(
         heuristics.memory_growth,
         0..=MANY,
         "bytes by which memory may grow for a byte that a merged kernel does not move"
@@ -214,6 +219,7 @@ mod tests {
             reorder_axes,
             local_fraction,
             launch_together,
+            choice,
             memory_growth,
             memory_pool,
         } = &options.heuristics;
@@ -241,6 +247,7 @@ mod tests {
             ("reorder_axes", reorder_axes.to_owned()),
             ("local_fraction", local_fraction.to_string()),
             ("launch_together", launch_together.to_string()),
+            ("choice", choice.to_string()),
             ("memory_growth", memory_growth.to_string()),
             ("memory_pool", memory_pool.to_owned()),
             ("cheap", cheap.to_string()),

@@ -146,9 +146,10 @@ fn vector_of(cx: &Cx<'_>, group: &Group, grid: &[Axis], values: &[(Sym, Expr)]) 
     let loads = |member: &Member| !cx.deps.stmts[member.stmt].reads.is_empty();
     let enough = if group.members.iter().any(loads) { all_threads } else { Gpu::LANES.into() };
     let counts = std::iter::successors(Some(runs.longest()), |&count| Some(count / 2));
-    counts
+    let mut counts = counts
         .take_while(|&count| count > 1)
-        .find(|&count| points / count >= enough && runs.are_of(count, &facts))
+        .filter(|&count| points / count >= enough && runs.are_of(count, &facts));
+    counts.nth(cx.heuristics.choice)
 }
 
 /// The number of an axis of the grid along which windows of a sum overlap, and how many neighbours a thread takes there, which read much of the

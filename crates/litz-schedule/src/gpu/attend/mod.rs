@@ -53,6 +53,14 @@ impl Family for Attend {
     }
 
     fn plan(&self, cx: &Cx<'_>, group: &Group) -> Option<Planned> {
-        Some(plan::plan(&problem(cx, group, self.over, &self.parts)?))
+        let first = problem(cx, group, self.over, &self.parts)?;
+        let other = || {
+            let own = Problem::new(cx, group, self.over, &self.parts)?;
+            let by_warpgroups = warpgroups::by_warpgroups(&own);
+            let by_warps = own.by_warps().into_iter().flat_map(Problem::of_other_warps);
+            by_warpgroups.into_iter().chain(by_warps).nth(cx.heuristics.choice)
+        };
+        let chosen = if cx.heuristics.choice == 0 { None } else { other() };
+        Some(plan::plan(&chosen.unwrap_or(first)))
     }
 }

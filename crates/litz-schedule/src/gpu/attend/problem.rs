@@ -166,6 +166,15 @@ impl<'a> Problem<'a> {
         Some(self)
     }
 
+    /// It, and the same by warps of other numbers, for whoever times them.
+    pub fn of_other_warps(self) -> Vec<Problem<'a>> {
+        let Unit::Warps { count, tiles } = self.unit else { return vec![self] };
+        let fits = self.registers_of_tiles() * TILES <= REGISTERS_OF_TILES;
+        let units = [(count, tiles), (count, 1 + TILES - tiles), (count / 2, tiles), (2 * count, tiles)];
+        let units = units.into_iter().filter(|&(count, tiles)| count > 0 && (tiles == 1 || fits));
+        units.map(|(count, tiles)| Problem { unit: Unit::Warps { count, tiles }, ..self.clone() }).collect()
+    }
+
     /// Rows of a block.
     pub fn rows(&self) -> i64 {
         match self.unit {

@@ -22,8 +22,13 @@ use litz_analysis::contraction::Columns;
 use litz_ir::loops::{Nest, Stmt};
 use problem::{Problem, Unit};
 use stage::Operand;
+use tile::Tile;
 
 pub use problem::columns_of;
+
+/// Plans of a product: tiles by who is held to be fastest, and by others, at most. See [`Heuristics::choice`](crate::Heuristics::choice).
+const MOST_TILES: usize = 8;
+const MOST_TILES_OF_OTHERS: usize = 4;
 
 /// Contractions, the first of which is the first member, and what follows at their points.
 #[derive(Debug)]
@@ -119,8 +124,20 @@ impl Family for Product {
     }
 
     fn plan(&self, cx: &Cx<'_>, group: &Group) -> Option<Planned> {
-        let problem = self.problem(cx, group)?;
-        Some(few::plan(&problem).unwrap_or_else(|| plan::plan(&problem)))
+        let (problem, other) = problems(cx, group, &self.contractions, &self.gathered)?;
+        let (choice, of_few) = (cx.heuristics.choice, few::plan(&problem));
+        if of_few.is_some() && (choice == 0 || !problem.has_tiles()) {
+            return of_few;
+        }
+        let tiles = Tile::ranked(&problem).into_iter().take(MOST_TILES).map(|tile| (&problem, tile));
+        let others = other.iter().flat_map(|other| {
+            Tile::ranked(other).into_iter().take(MOST_TILES_OF_OTHERS).map(move |tile| (other, tile))
+        });
+        let mut plans = tiles.chain(others).map(|(problem, tile)| plan::plan(problem, tile));
+        plans
+            .nth(choice - usize::from(of_few.is_some()))
+            .or(of_few)
+            .or_else(|| Some(plan::plan(&problem, Tile::of(&problem))))
     }
 }
 
@@ -174,6 +191,16 @@ fn problem<'a>(
     all: &[(usize, Columns)],
     gathered: &[usize],
 ) -> Option<Problem<'a>> {
+    problems(cx, group, all, gathered).map(|problems| problems.0)
+}
+
+/// The same, and how others would sum it, if they can.
+fn problems<'a>(
+    cx: &'a Cx<'a>,
+    group: &'a Group,
+    all: &[(usize, Columns)],
+    gathered: &[usize],
+) -> Option<(Problem<'a>, Option<Problem<'a>>)> {
     let gathered = gathered.iter().filter_map(|&stmt| nest_of(cx, stmt)).collect();
     Some(warpgroups::if_faster(Problem::new(cx, group, all, gathered)?))
 }

@@ -51,9 +51,8 @@ const MOST_OF_WARPS: i64 = 16;
 /// 132 units).
 const UNDER_WAY: i64 = 30_000;
 
-/// Plans the kernel of a contraction and what follows it.
-pub fn plan(problem: &Problem<'_>) -> Planned {
-    let tile = Tile::of(problem);
+/// Plans the kernel of a contraction and what follows it, of which a block sums such tiles.
+pub fn plan(problem: &Problem<'_>, tile: Tile) -> Planned {
     let Blocks { grid, starts, others, persistent } = blocks(problem, tile);
     let points = Points {
         problem,

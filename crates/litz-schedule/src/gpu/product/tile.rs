@@ -133,6 +133,11 @@ impl Tile {
     /// does, whichever is longer, and of warpgroups what it takes to begin and to end. Of tiles that take as long, those that sum least past the
     /// ends of the axes, and of these the largest.
     pub fn of(problem: &Problem<'_>) -> Tile {
+        Tile::ranked(problem)[0]
+    }
+
+    /// All that suit, in the order of the time that they take: see [`Tile::of`]. There is one at least.
+    pub fn ranked(problem: &Problem<'_>) -> Vec<Tile> {
         let terms = size(&problem.cx.loops.facts, problem.depth.extent);
         let sums = points(&problem.cx.loops.facts, &problem.sum).saturating_mul(terms).max(1);
         let members = problem.group.members.iter().skip(problem.products.len());
@@ -144,11 +149,16 @@ impl Tile {
             }
             Unit::Warp(_) | Unit::Threads => 0,
         };
-        Tile::best(problem, problem.unit, &around).0
+        Tile::by_time(problem, problem.unit, &around).into_iter().map(|(tile, _)| tile).collect()
     }
 
     /// That of least time for who sums, and the clocks that it takes for 64 points of the sum, and so many more `around` those of each tile.
     pub fn best(problem: &Problem<'_>, unit: Unit, around: &dyn Fn(&Tile) -> i64) -> (Tile, i64) {
+        Tile::by_time(problem, unit, around)[0]
+    }
+
+    /// All for who sums that suit, that of least time first, each with its time as [`Tile::best`] says.
+    fn by_time(problem: &Problem<'_>, unit: Unit, around: &dyn Fn(&Tile) -> i64) -> Vec<(Tile, i64)> {
         let (tiles, each_clock): (&[Tile], i64) = match unit {
             Unit::Warp(by) => (&OF_WARPS, Gpu::products_in_clock(Some(by))),
             Unit::Warpgroup(by) => (&OF_WARPGROUPS, Gpu::products_in_clock(Some(by))),
@@ -228,8 +238,13 @@ impl Tile {
         };
         let summed =
             |tile: &Tile| tile.count(problem, unit).saturating_mul(tile.sides(unit).iter().product());
-        let found = tiles.iter().filter(suits).min_by_key(|tile| (time(tile), summed(tile))).or(tiles.last());
-        let found = found.copied().unwrap_or(tile([1, 1], [1, 1]));
-        (found, time(&found))
+        let mut found: Vec<(Tile, i64)> =
+            tiles.iter().filter(suits).map(|tile| (*tile, time(tile))).collect();
+        found.sort_by_key(|(tile, time)| (*time, summed(tile)));
+        if found.is_empty() {
+            let smallest = tiles.last().copied().unwrap_or(tile([1, 1], [1, 1]));
+            found.push((smallest, time(&smallest)));
+        }
+        found
     }
 }

@@ -6,11 +6,11 @@ use super::tile::Tile;
 use crate::cost::size;
 
 /// A product of which warpgroups sum tiles, if they take no more time for it than who sums so far: their operands come ahead, and threads do
-/// nothing for it.
-pub fn if_faster(problem: Problem<'_>) -> Problem<'_> {
-    let Some(larger) = by_warpgroups(&problem) else { return problem };
+/// nothing for it. Behind it the same by the other ones, where both can.
+pub fn if_faster(problem: Problem<'_>) -> (Problem<'_>, Option<Problem<'_>>) {
+    let Some(larger) = by_warpgroups(&problem) else { return (problem, None) };
     let times = [&larger, &problem].map(|problem| Tile::best(problem, problem.unit, &|_| 0).1);
-    if times[0] <= times[1] { larger } else { problem }
+    if times[0] <= times[1] { (larger, Some(problem)) } else { (problem, Some(larger)) }
 }
 
 /// A product of warps as one of warpgroups, if there is an instruction for its types, and boxes of both operands can be copied.

@@ -33,7 +33,7 @@ use litz_ir::loops::{Axis, Buf, Inst, InstOp, Nest};
 use litz_ir::target::{Gpu, Target};
 use litz_sym::{Expr, Sym};
 use plan::plan;
-use team::{bytes_of, is_of_runs, row_of, team};
+use team::{bytes_of, chosen_team, is_of_runs, row_of, team};
 
 /// Elements of a row from which threads share it, unless it is the only one: fewer one thread takes as fast as many combine them.
 const LEAST_ROW: i64 = 32;
@@ -71,7 +71,7 @@ impl Family for Rows {
     }
 
     fn plan(&self, cx: &Cx<'_>, group: &Group) -> Option<Planned> {
-        Some(plan(cx, group, &team(cx, group)?).into())
+        Some(plan(cx, group, &chosen_team(cx, group)?).into())
     }
 }
 

@@ -144,19 +144,53 @@ enum Passed {
 /// The team of the rows of a group. None where the target has no threads.
 pub fn team(cx: &Cx<'_>, group: &Group) -> Option<Team> {
     let Target::Gpu(gpu) = cx.target else { return None };
-    let along = group.members.iter().filter_map(|member| spread(cx, member));
-    let longest = along.map(|row| size(&cx.loops.facts, row.extent)).max().unwrap_or(1);
+    let rows = rows(cx, group);
+    let (shapes, needs_ahead) = shapes(cx, gpu, group, &rows, 1);
+    let mut teams = shapes.into_iter().filter_map(|shape| shape.team((cx, group), gpu, &rows));
+    // Whoever keeps all rows of constants has them on the way while others are made.
+    let first = teams.next()?;
+    if first.has_ahead(&rows) {
+        return Some(first);
+    }
+    let other = teams.find(|team| team.has_ahead(&rows));
+    if needs_ahead { other } else { Some(other.unwrap_or(first)) }
+}
+
+/// The team of a kernel: that of [`team`], or where somebody times others one of the other shapes, and of wider and narrower blocks. See
+/// [`Heuristics::choice`](crate::Heuristics::choice).
+pub fn chosen_team(cx: &Cx<'_>, group: &Group) -> Option<Team> {
+    let first = team(cx, group)?;
+    let (Target::Gpu(gpu), Some(choice)) = (cx.target, cx.heuristics.choice.checked_sub(1)) else {
+        return Some(first);
+    };
+    let rows = rows(cx, group);
+    let others = [1, 2, 4].into_iter().flat_map(|narrower| {
+        let (shapes, needs_ahead) = shapes(cx, gpu, group, &rows, narrower);
+        let teams = shapes.into_iter().filter_map(|shape| shape.team((cx, group), gpu, &rows));
+        teams.filter(|team| !needs_ahead || team.has_ahead(&rows)).collect::<Vec<_>>()
+    });
+    Some(others.filter(|team| team.shape() != first.shape()).nth(choice).unwrap_or(first))
+}
+
+/// What members hand on, and what they read.
+fn rows(cx: &Cx<'_>, group: &Group) -> Rows {
     let locals = passed_on(cx, group).into_iter().map(|buf| {
         let size = cx.loops.bufs[buf].dtype.size() as i64;
         (buf, passed(cx, group, buf).0, elements_of(cx, group, buf).map(|elements| elements * size))
     });
-    let rows = Rows { locals: locals.collect(), reads: reads(cx, group) };
-    let vectors = vectors(cx, group, &rows);
+    Rows { locals: locals.collect(), reads: reads(cx, group) }
+}
+
+/// How threads may share rows, the best first, by blocks that are so many times `narrower` than is best; and whether they have to keep all that is loaded
+/// before all else.
+fn shapes(cx: &Cx<'_>, gpu: &Gpu, group: &Group, rows: &Rows, narrower: i64) -> (Vec<Shape>, bool) {
+    let along = group.members.iter().filter_map(|member| spread(cx, member));
+    let longest = along.map(|row| size(&cx.loops.facts, row.extent)).max().unwrap_or(1);
+    let vectors = vectors(cx, group, rows);
+    let mut shapes: Vec<Shape> = of_blocks(cx, group, rows, vectors.first().copied()).into_iter().collect();
     if group.members.iter().any(|member| is_for_all(group, member)) {
-        let shape = of_blocks(cx, group, &rows, vectors.first().copied())?;
-        return shape.team((cx, group), gpu, &rows).filter(|team| team.has_ahead(&rows));
+        return (shapes, true);
     }
-    let mut shapes: Vec<Shape> = of_blocks(cx, group, &rows, vectors.first().copied()).into_iter().collect();
     let lanes = i64::from(Gpu::LANES);
     let count = points(&cx.loops.facts, &group.outer);
     let fills_units = count >= i64::from(gpu.units) * WARPS;
@@ -173,8 +207,9 @@ pub fn team(cx: &Cx<'_>, group: &Group) -> Option<Team> {
         _ if longest <= KEPT * MOST_THREADS / 2 => MOST_THREADS / 2,
         _ => MOST_THREADS,
     };
+    let most = (most / narrower / lanes * lanes).max(lanes);
     // Nothing is kept of a row that is longer than all threads hold: two blocks of a unit read in turns then.
-    let most_of_vectors = if longest > KEPT * MOST_THREADS { MOST_THREADS / 2 } else { most };
+    let most_of_vectors = if longest > KEPT * MOST_THREADS { most.min(MOST_THREADS / 2) } else { most };
     for vector in vectors {
         let most = most_of_vectors;
         let runs = longest / vector;
@@ -187,7 +222,7 @@ pub fn team(cx: &Cx<'_>, group: &Group) -> Option<Team> {
             together: 1,
         }));
     }
-    let within = shifted(cx, group, &rows).filter(|_| longest > KEPT * MOST_THREADS);
+    let within = shifted(cx, group, rows).filter(|_| longest > KEPT * MOST_THREADS);
     shapes.extend(within.map(|(vector, shift)| {
         let runs = ceil_div(longest + vector - 1, vector);
         // The threads of which the fewest have nothing to do in the last turns.
@@ -197,13 +232,7 @@ pub fn team(cx: &Cx<'_>, group: &Group) -> Option<Team> {
         Shape { level: Level::Thread, width, vector, shift: Some(shift), together: 1 }
     }));
     shapes.push(Shape { level: Level::Thread, width: most, vector: 1, shift: None, together: 1 });
-    // Whoever keeps all rows of constants has them on the way while others are made.
-    let mut teams = shapes.into_iter().filter_map(|shape| shape.team((cx, group), gpu, &rows));
-    let first = teams.next()?;
-    if first.has_ahead(&rows) {
-        return Some(first);
-    }
-    Some(teams.find(|team| team.has_ahead(&rows)).unwrap_or(first))
+    (shapes, false)
 }
 
 /// Whether a member has none of the points that others share: each block makes for itself what it makes.
@@ -246,6 +275,11 @@ fn of_blocks(cx: &Cx<'_>, group: &Group, rows: &Rows, vector: Option<i64>) -> Op
 }
 
 impl Team {
+    /// Who takes a row, whatever is kept of it.
+    fn shape(&self) -> (Level, i64, i64) {
+        (self.level, self.width, self.vector)
+    }
+
     /// Elements of a row that a thread takes in written-out turns, at most.
     pub fn written_out(&self) -> i64 {
         if self.copies.iter().any(|copy| copy.is_ahead) { KEPT_AHEAD } else { KEPT }
