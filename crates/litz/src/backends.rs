@@ -11,7 +11,8 @@ use litz_runtime::RunError;
 use litz_runtime::cache::{CacheKey, ObjectCache};
 use litz_runtime::reference::DistantDevice;
 use std::cmp::Reverse;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Something that runs kernels.
 pub type Device = Arc<dyn litz_runtime::device::Device>;
@@ -89,6 +90,44 @@ pub fn compile_kernels(
     let mut objects: Vec<_> = order.iter().zip(objects).collect();
     objects.sort_by_key(|&(&at, _)| at);
     objects.into_iter().map(|(_, object)| object).collect()
+}
+
+/// Code of kernels that were compiled one after another in one process, by what their texts say.
+#[derive(Default)]
+pub struct Objects {
+    known: Mutex<HashMap<String, Vec<u8>>>,
+}
+
+impl Objects {
+    /// Code of the kernels, of which those are compiled that have not been before.
+    ///
+    /// # Errors
+    /// As [`compile_kernels`].
+    pub fn compile(
+        &self,
+        backend: &dyn Backend,
+        kernels: &[Kernel],
+        options: &Options,
+    ) -> Result<Vec<Vec<u8>>, Error> {
+        let at_once = backend.kernels_per_text().max(1);
+        let texts: Vec<String> =
+            kernels.chunks(at_once).map(|kernels| kernels.iter().map(Kernel::to_string).collect()).collect();
+        let is_new = |text: &String| !self.lock().contains_key(text);
+        let groups = kernels.chunks(at_once).zip(&texts).filter(|(_, text)| is_new(text));
+        let (groups, new): (Vec<&[Kernel]>, Vec<&String>) = groups.unzip();
+        let compiled =
+            parallel(options.threads, groups.len(), |at| compile_kernels(backend, groups[at], options, None));
+        for (text, objects) in new.into_iter().zip(compiled) {
+            self.lock().extend(objects?.pop().map(|object| (text.clone(), object)));
+        }
+        let known = self.lock();
+        Ok(texts.iter().filter_map(|text| known.get(text).cloned()).collect())
+    }
+
+    /// A compilation that panicked half way has added nothing.
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Vec<u8>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 fn assemble(

@@ -1,8 +1,9 @@
 //! Compiles models, and calls what was compiled.
 
-use crate::backends::{self, Device};
+use crate::backends::{self, Device, Objects};
 use crate::code::Code;
 use crate::error::Error;
+use crate::given::GivenSchedule;
 use crate::host::{self, HostWarning};
 use crate::kept::Kept;
 use crate::model::Model;
@@ -17,6 +18,7 @@ use crate::tuned;
 use litz_backend::Backend;
 use litz_codegen::Realized;
 use litz_ir::graph;
+use litz_ir::loops::Loops;
 use litz_ir::program::Program;
 use litz_runtime::Tensor;
 use litz_runtime::cache::ObjectCache;
@@ -99,6 +101,48 @@ impl Model {
             reference,
             code,
             constants,
+        })
+    }
+
+    /// Compiles loops of this model by a schedule that is proved first. Code of kernels that an earlier compilation had is among `objects`, and constants
+    /// are those of `like`, where its load steps are the same and the memory can be.
+    ///
+    /// # Errors
+    /// As [`Model::compile`], and where the schedule cannot be proved.
+    pub(crate) fn compile_loops(
+        &self,
+        loops: &Loops,
+        schedule: GivenSchedule,
+        options: &Options,
+        objects: &Objects,
+        like: Option<&Compiled>,
+    ) -> Result<Compiled, Error> {
+        let mut quiet = |_: &str| {};
+        let mut run = Runner::new(options.verify, None, &mut quiet);
+        let backend = backends::backend(options)?;
+        let schedule = schedule.prove(loops, backend.target())?;
+        let realized = pipeline::realize(loops, &schedule, &*backend, &mut run)?;
+        let code = objects.compile(&*backend, &realized.kernels, options)?;
+        let code = Code::new(self, &*backend, code);
+        let loaded = Loaded::new(&*backend, &realized, Some(&code), options)?;
+        let Loaded { device, devices, profile, reference } = loaded;
+        let run_options = run_options(options, devices, ConstantSource::Model);
+        let (program, kernels) = (&realized.program, &realized.kernels);
+        let shared = like
+            .and_then(|like| like.executable.sharing(program, kernels, device.clone(), &run_options).ok());
+        let executable = match shared {
+            Some(shared) => shared,
+            None => Executable::with_options(program, kernels, device, self, &run_options)?,
+        };
+        Ok(Compiled {
+            executable,
+            timings: run.timings,
+            warnings: Vec::new(),
+            texts: Texts { schedule: Some(schedule), realized: Some(realized), ..Texts::default() },
+            profile,
+            reference,
+            code: Some(Arc::new(code)),
+            constants: ConstantSource::Model,
         })
     }
 
@@ -273,7 +317,7 @@ impl Compiled {
     /// not wait for each other's threads. `options` are those that it was compiled or loaded with, but for the threads.
     ///
     /// # Errors
-    /// [`litz_runtime::error::ConstantError::Unlike`] where the program is on a device that has memory of its own, which serves any number of threads as it is.
+    /// [`litz_runtime::error::ConstantError::Unlike`] where the program is on a reference device, which serves any number of threads as it is.
     pub fn share(&self, options: &Options) -> Result<Compiled, Error> {
         let realized = self.texts.realized.as_ref().expect("invariant: what runs has kernels and a program");
         let (backend, code) = (backends::backend(options)?, self.code.as_deref());

@@ -1,13 +1,15 @@
 //! Times other schedules of a model against its own, kernel by kernel, and keeps what is faster.
 //!
 //! Candidates are kernels of schedules that other settings of the scheduler give, and schedules in which a kernel of several
-//! nests is cut in two. One after another takes the place of the kernel that covers the same nests, and is proved with the schedule around it. The machine's speed drifts, so that a candidate
+//! nests is cut in two; on GPUs also those by the plans that the scheduler holds to be slower. One after another takes the place of the kernel that covers the
+//! same nests, those first whose launches take longest, and is proved with the schedule around it. The machine's speed drifts, so that a candidate
 //! and what it would replace take turns and the median of the turns' ratios counts. In the end the result and what was
 //! begun with take turns as whole models: the slower one is dropped.
 
 mod candidates;
+mod resident;
 
-use crate::backends::backend;
+use crate::backends::{Objects, backend};
 use crate::compiled::Compiled;
 use crate::error::Error;
 use crate::given::GivenSchedule;
@@ -19,11 +21,14 @@ use crate::pipeline::Texts;
 use crate::profile::Launches;
 use crate::runner::{Runner, Stage};
 pub use crate::tuned::{Tuned, found, keep};
-use candidates::Class;
+use candidates::{Candidate, Change, Class};
 use litz_ir::Diag;
 use litz_ir::graph::Graph;
+use litz_ir::loops::Loops;
 use litz_ir::schedule::{Schedule, ScheduleStep};
 use litz_runtime::Tensor;
+use litz_runtime::tensor::Argument;
+use resident::Resident;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -76,6 +81,8 @@ const LAST_TURNS: usize = 15;
 const TURN: Duration = Duration::from_millis(20);
 /// A kernel has to be so much faster: less is hard to tell from chance with so few turns.
 const GAIN: f64 = 1.03;
+/// A kernel that is so slow in one turn is so by no chance.
+const HOPELESS: f64 = 0.85;
 /// A whole call may seem so much slower where a kernel of it is faster.
 const LOSS: f64 = 0.98;
 /// The part of the budget that the last comparison gets at most.
@@ -92,7 +99,7 @@ pub fn tune(
     budget: &Budget<'_>,
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<Tuned, Error> {
-    tune_by(&wall_clock, model, options, inputs, budget, tell)
+    tune_by(&clock, model, options, inputs, budget, tell)
 }
 
 /// As [`tune`], for calls with made-up inputs of the sizes that the model was exported with. What came of it is kept in the
@@ -131,7 +138,7 @@ fn with_effect(graph: &Graph) -> Option<&str> {
 }
 
 /// Calls a model so many times, and says how long it took.
-type Clock<'a> = &'a dyn Fn(&Compiled, &[Tensor], usize) -> Result<Turn, Error>;
+type Clock<'a> = &'a dyn Fn(&Compiled, &[Argument<'_>], usize) -> Result<Turn, Error>;
 
 /// As [`tune`], by a clock.
 fn tune_by(
@@ -153,8 +160,12 @@ fn tune_by(
         return Err(Error::bug("tune", "a stage gave nothing"));
     };
     let backend = backend(&options)?;
-    let mut tuner = Tuner { model, options: &options, inputs, calls: 1, clock };
-    let start = tuner.compile(&schedule)?;
+    let objects = Objects::default();
+    let start = compile(model, (&loops, &schedule), &options, &objects, None)?;
+    let resident = Resident::new(model, &start, inputs)?;
+    let inputs = resident.arguments()?;
+    let mut tuner =
+        Tuner { model, loops: &loops, options: &options, objects, inputs: &inputs, calls: 1, clock };
     let call = tuner.warm(&start)?;
     // Both sides of the last comparison, and a compilation that is under way when time is up.
     let last = call.mul_f64((2 * LAST_TURNS * tuner.calls) as f64) + began.elapsed();
@@ -163,10 +174,14 @@ fn tune_by(
 
     let mut best: Option<(Schedule, Compiled)> = None;
     let (mut tried, mut refused, mut kept) = (0, 0, 0);
-    let trials = match is_over() {
-        true => Vec::new(),
-        false => candidates::all(&loops, &schedule, &realized, backend.target(), &options.heuristics),
-    };
+    let mut trials: Vec<(Class, Candidate)> = Vec::new();
+    if !is_over() {
+        trials = candidates::all(&loops, &schedule, &realized, backend.target(), &options.heuristics);
+        let turn = tuner.turn(&start)?;
+        // The sort is stable: candidates of one class stay together.
+        let time = |class: &Class| seconds(&turn, &start, class);
+        trials.sort_by(|(one, _), (other, _)| time(other).total_cmp(&time(one)));
+    }
     for (class, candidate) in &trials {
         if is_over() {
             break;
@@ -175,7 +190,8 @@ fn tune_by(
         let (kernel, variant) = (candidate.kernel.as_str(), candidate.variant.as_str());
         let Some(new_schedule) = candidates::swapped(old_schedule, class, candidate) else { continue };
         tell(Event::Trying { kernel, variant });
-        let new = match tuner.compile(&new_schedule) {
+        let like = Some(&start).filter(|_| matches!(candidate.change, Change::Kernels(_)));
+        let new = match tuner.compile(&new_schedule, like) {
             Ok(new) => new,
             Err(error) => {
                 tell(Event::Refused { kernel, variant, error: &error });
@@ -212,8 +228,11 @@ fn tune_by(
 
 struct Tuner<'a> {
     model: &'a Model,
+    loops: &'a Loops,
     options: &'a Options,
-    inputs: &'a [Tensor],
+    /// Code of all kernels so far.
+    objects: Objects,
+    inputs: &'a [Argument<'a>],
     /// Calls of a turn.
     calls: usize,
     clock: Clock<'a>,
@@ -226,10 +245,21 @@ struct Turn {
     launches: BTreeMap<(usize, Vec<i64>), Launches>,
 }
 
+/// Compiles loops of a model by a schedule, with the constants of another one that has the same load steps.
+fn compile(
+    model: &Model,
+    (loops, schedule): (&Loops, &Schedule),
+    options: &Options,
+    objects: &Objects,
+    like: Option<&Compiled>,
+) -> Result<Compiled, Error> {
+    let given = GivenSchedule { name: "tuned".to_owned(), text: schedule.to_string() };
+    model.compile_loops(loops, given, options, objects, like)
+}
+
 impl Tuner<'_> {
-    fn compile(&self, schedule: &Schedule) -> Result<Compiled, Error> {
-        let given = GivenSchedule { name: "tuned".to_owned(), text: schedule.to_string() };
-        self.model.compile(&Options { schedule: Some(given), ..self.options.clone() })
+    fn compile(&self, schedule: &Schedule, like: Option<&Compiled>) -> Result<Compiled, Error> {
+        compile(self.model, (self.loops, schedule), self.options, &self.objects, like)
     }
 
     /// Calls a model until its times mean something, and decides how many calls make a turn.
@@ -242,23 +272,26 @@ impl Tuner<'_> {
         Ok(call)
     }
 
+    fn turn(&self, compiled: &Compiled) -> Result<Turn, Error> {
+        (self.clock)(compiled, self.inputs, self.calls)
+    }
+
     /// Turns of both, in an order that alternates.
     fn turns(&self, old: &Compiled, new: &Compiled, count: usize) -> Result<Vec<(Turn, Turn)>, Error> {
-        let turn = |compiled| (self.clock)(compiled, self.inputs, self.calls);
         let pair = |at: usize| {
             if at.is_multiple_of(2) {
-                let first = turn(old)?;
-                Ok((first, turn(new)?))
+                let first = self.turn(old)?;
+                Ok((first, self.turn(new)?))
             } else {
-                let first = turn(new)?;
-                Ok((turn(old)?, first))
+                let first = self.turn(new)?;
+                Ok((self.turn(old)?, first))
             }
         };
         (0..count).map(pair).collect()
     }
 
-    /// How many times as fast the steps of a class are, where it is enough to be kept. What seems to be is measured again:
-    /// of many candidates some are fast by chance.
+    /// How many times as fast the steps of a class are, where it is enough to be kept. What is far slower in the first turn gets no more. What seems to be
+    /// faster is measured again: of many candidates some are fast by chance.
     fn gain(
         &self,
         old: &Compiled,
@@ -267,15 +300,15 @@ impl Tuner<'_> {
         is_over: &dyn Fn() -> bool,
     ) -> Result<Option<f64>, Error> {
         let mut gain = None;
-        for _ in 0..2 {
+        for (count, least) in [(1, HOPELESS), (TURNS, GAIN), (TURNS, GAIN)] {
             if is_over() {
                 return Ok(None);
             }
-            let turns = self.turns(old, new, TURNS)?;
+            let turns = self.turns(old, new, count)?;
             let steps = |turn: &Turn, compiled: &Compiled| seconds(turn, compiled, class);
             let steps = median(turns.iter().map(|(a, b)| steps(a, old) / steps(b, new)));
             let call = median(turns.iter().map(|(a, b)| a.call / b.call));
-            if !(steps >= GAIN && call >= LOSS) {
+            if !(steps >= least && call >= least.min(LOSS)) {
                 return Ok(None);
             }
             gain = Some(steps);
@@ -284,8 +317,9 @@ impl Tuner<'_> {
     }
 }
 
-/// Times calls by the machine's clock.
-fn wall_clock(compiled: &Compiled, inputs: &[Tensor], calls: usize) -> Result<Turn, Error> {
+/// Times calls by the machine's clock, or where launches have memory of a device's own, to which nobody copies results but for this, by the device's: all of a
+/// call's launches.
+fn clock(compiled: &Compiled, inputs: &[Argument<'_>], calls: usize) -> Result<Turn, Error> {
     // The other model's data is in the caches.
     compiled.run(inputs)?;
     drop(compiled.profile.as_ref().map(|profile| profile.take()));
@@ -293,11 +327,13 @@ fn wall_clock(compiled: &Compiled, inputs: &[Tensor], calls: usize) -> Result<Tu
     for _ in 0..calls {
         compiled.run(inputs)?;
     }
-    let call = begin.elapsed().as_secs_f64() / calls as f64;
-    Ok(Turn {
-        call,
-        launches: compiled.profile.as_ref().map_or(BTreeMap::new(), |profile| profile.take().kernels),
-    })
+    let elapsed = begin.elapsed();
+    let launches = compiled.profile.as_ref().map_or(BTreeMap::new(), |profile| profile.take().kernels);
+    let time = match resident::has_own_memory(compiled) {
+        true => launches.values().map(|launches| launches.time).sum(),
+        false => elapsed,
+    };
+    Ok(Turn { call: time.as_secs_f64() / calls as f64, launches })
 }
 
 /// What the statements of a class took in one call, in the kernels that run them.
@@ -433,13 +469,22 @@ mod tests {
         let (trials, schedule) = trials(&made);
         let of_slow = |(_, candidate): &&(Class, candidates::Candidate)| candidate.kernel == "k7";
         let (class, _) = trials.iter().find(of_slow).expect("it has candidates");
-        let inputs = [data["images"].clone()];
+        let inputs = [Argument::View(data["images"].view())];
         let options = Options { profile: true, ..options() };
-        let mut tuner =
-            Tuner { model: &model, options: &options, inputs: &inputs, calls: 1, clock: &wall_clock };
-        let fast = tuner.compile(schedule).expect("compiles");
+        let loops = made.loops.as_ref().expect("made");
+        let objects = Objects::default();
+        let mut tuner = Tuner {
+            model: &model,
+            loops,
+            options: &options,
+            objects,
+            inputs: &inputs,
+            calls: 1,
+            clock: &clock,
+        };
+        let fast = tuner.compile(schedule, None).expect("compiles");
         let slow = litz_ir::text::schedule::parse(&slow(schedule)).expect("a schedule");
-        let slow = tuner.compile(&slow).expect("compiles");
+        let slow = tuner.compile(&slow, Some(&fast)).expect("compiles");
         tuner.warm(&fast).expect("runs");
         let gain = |old, new| tuner.gain(old, new, class, &|| false).expect("runs");
         assert_eq!(gain(&fast, &slow), None);
@@ -481,7 +526,7 @@ mod tests {
             });
             plans.any(|nests| nests == wanted)
         };
-        let clock = |compiled: &Compiled, _: &[Tensor], _: usize| {
+        let clock = |compiled: &Compiled, _: &[Argument<'_>], _: usize| {
             let realized = compiled.texts.realized.as_ref().expect("made");
             let ms = |from: &[String]| if from.len() > 1 && from[0] == pair[0] { 3 } else { 1 };
             let kernels = realized.kernels.iter().enumerate();

@@ -199,6 +199,37 @@ pub fn swapped(schedule: &Schedule, class: &Class, candidate: &Candidate) -> Opt
 fn variants(loops: &Loops, target: &Target, own: &Heuristics) -> Vec<(String, Schedule)> {
     // The scheduler's own is one, where another schedule is to be tuned.
     let mut settings = vec![("the scheduler's own".to_owned(), *target, own.clone())];
+    settings.extend(match target {
+        Target::Cpu(cpu) => for_cpu(target, cpu, own),
+        Target::Gpu(_) => for_gpu(target, own),
+    });
+    let others = [1, 8].into_iter().filter(|&most| most != own.most_together(target));
+    settings.extend(others.map(|launch_together| {
+        let heuristics = Heuristics { launch_together, ..own.clone() };
+        (format!("launch_together {launch_together}"), *target, heuristics)
+    }));
+    let make = |(name, told, heuristics): Setting| {
+        let schedule = litz_schedule::schedule(loops, &told, &heuristics).schedule;
+        (name, Schedule { target: *target, ..schedule })
+    };
+    settings.into_iter().map(make).collect()
+}
+
+/// A setting of the scheduler: its name, the target that it is told, and the thresholds.
+type Setting = (String, Target, Heuristics);
+
+/// Plans that families of kernels for GPUs have for their statements, at most.
+const CHOICES: usize = 13;
+
+/// The plans that kernels for a GPU may have besides the one that is held to be fastest.
+fn for_gpu(target: &Target, own: &Heuristics) -> Vec<Setting> {
+    let others = (0..CHOICES).filter(|&choice| choice != own.choice);
+    others.map(|choice| (format!("choice {choice}"), *target, Heuristics { choice, ..own.clone() })).collect()
+}
+
+/// Other thresholds for a CPU, and other CPUs.
+fn for_cpu(target: &Target, cpu: &Cpu, own: &Heuristics) -> Vec<Setting> {
+    let mut settings = Vec::new();
     let mut heuristics = |name: String, heuristics: Heuristics| settings.push((name, *target, heuristics));
     for factor in [0.25, 4.0, 16.0] {
         let chunk_ops = scaled(own.chunk_ops, factor);
@@ -228,18 +259,8 @@ fn variants(loops: &Loops, target: &Target, own: &Heuristics) -> Vec<(String, Sc
     for local_fraction in [1, 4] {
         heuristics(format!("local_fraction {local_fraction}"), Heuristics { local_fraction, ..own.clone() });
     }
-    for launch_together in [1, 8].into_iter().filter(|&most| most != own.most_together(target)) {
-        heuristics(
-            format!("launch_together {launch_together}"),
-            Heuristics { launch_together, ..own.clone() },
-        );
-    }
-    settings.extend(others(target).into_iter().map(|(name, told)| (name, told, own.clone())));
-    let make = |(name, told, heuristics): (String, Target, Heuristics)| {
-        let schedule = litz_schedule::schedule(loops, &told, &heuristics).schedule;
-        (name, Schedule { target: *target, ..schedule })
-    };
-    settings.into_iter().map(make).collect()
+    settings.extend(others(*cpu).into_iter().map(|(name, told)| (name, told, own.clone())));
+    settings
 }
 
 /// A setting, so many times as large.
@@ -249,8 +270,7 @@ fn scaled(value: i64, factor: f64) -> i64 {
 
 /// Targets that the scheduler is told instead of a CPU: caches that are shared or larger than they say, threads that are not
 /// equally fast and so need smaller shares, shorter vectors.
-fn others(target: &Target) -> Vec<(String, Target)> {
-    let Some(&cpu) = target.cpu() else { return Vec::new() };
+fn others(cpu: Cpu) -> Vec<(String, Target)> {
     let mut told: Vec<(String, Cpu)> = Vec::new();
     for factor in [0.5, 2.0] {
         let (l1_bytes, l2_bytes) = (scaled(cpu.l1_bytes, factor), scaled(cpu.l2_bytes, factor));
