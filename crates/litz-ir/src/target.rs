@@ -12,10 +12,12 @@
 mod fragments;
 mod gpu;
 mod text;
+mod tiles;
 mod units;
 
 pub use fragments::Side;
 pub use gpu::{BlockNeeds, Gpu, GpuIsa, Unit};
+pub use tiles::ThreadTile;
 
 use crate::Dtype;
 

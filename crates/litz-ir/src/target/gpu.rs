@@ -226,9 +226,6 @@ impl Gpu {
     pub const RESERVED_BYTES: i64 = 1 << 10;
     /// Bytes that a unit loads in a clock from the cache that all units share.
     pub const LOADED_IN_CLOCK: i64 = 64;
-    /// Blocks of threads that multiply and add which a unit has to have at a time to be busy: one alone waits half of the time for what it loads. Of
-    /// 128 x 768 x 3072 in float32 each of 96 blocks took 1150 clocks for what 512 are enough for (H200).
-    pub const BLOCKS_OF_THREADS: i64 = 2;
 
     /// Registers are given to warps in so many for each thread.
     pub const REGISTER_STEP: i64 = 8;
@@ -295,10 +292,9 @@ impl Gpu {
     }
 
     /// Products that a unit sums in a clock: by the instructions of warps 1024 of 16 bits, and as many bytes of other types, by those of
-    /// warpgroups, which find both operands in shared memory, twice as many (989 TFLOP/s of an H100: 132 units at 1.83 GHz). Without an
-    /// instruction 128, by the multiply-adds of threads.
-    pub fn products_in_clock(by: Option<&Instruction>) -> i64 {
-        let Some(by) = by else { return 128 };
+    /// warpgroups, which find both operands in shared memory, twice as many (989 TFLOP/s of an H100: 132 units at 1.83 GHz). For threads see
+    /// [`ThreadTile`](super::ThreadTile).
+    pub fn products_in_clock(by: &Instruction) -> i64 {
         let bytes = if by.is_of_warpgroup() { 4096 } else { 2048 };
         bytes / by.dtype.size() as i64
     }

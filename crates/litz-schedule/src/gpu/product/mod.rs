@@ -27,7 +27,7 @@ use tile::Tile;
 pub use problem::columns_of;
 
 /// Plans of a product: tiles by who is held to be fastest, and by others, at most. See [`Heuristics::choice`](crate::Heuristics::choice).
-const MOST_TILES: usize = 8;
+const MOST_TILES: usize = 9;
 const MOST_TILES_OF_OTHERS: usize = 4;
 
 /// Contractions, the first of which is the first member, and what follows at their points.

@@ -4,7 +4,7 @@ use super::problem::{Problem, ROW_BYTES, Unit};
 use super::stage::Operand;
 use crate::cost::{ceil_div, points, size};
 use crate::nest;
-use litz_ir::target::Gpu;
+use litz_ir::target::{Gpu, ThreadTile};
 
 /// The part of the result that a block sums.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -74,17 +74,6 @@ const OF_WARPGROUPS: [Tile; 26] = [
     of_pair([2, 8]),
     of_pair([1, 24]),
     of_pair([1, 16]),
-];
-
-/// Tiles by the multiply-adds of threads, the largest first. For 64 sums a thread loads 16 numbers from shared memory, which takes a unit as long as to
-/// multiply them (four bytes for each of 32 lanes in a clock), for 128 sums 24: on an H200 4096^3 takes 3.12 ms instead of 3.21, 3.36 where both operands lie along
-/// the sum.
-const OF_THREADS: [Tile; 5] = [
-    tile([16, 16], [16, 8]),
-    tile([16, 16], [8, 8]),
-    tile([16, 16], [4, 4]),
-    tile([8, 16], [4, 2]),
-    tile([8, 16], [2, 1]),
 ];
 
 /// Numbers of 32 bits that a unit loads from shared memory in a clock, a bank each.
@@ -159,13 +148,17 @@ impl Tile {
 
     /// All for who sums that suit, that of least time first, each with its time as [`Tile::best`] says.
     fn by_time(problem: &Problem<'_>, unit: Unit, around: &dyn Fn(&Tile) -> i64) -> Vec<(Tile, i64)> {
-        let (tiles, each_clock): (&[Tile], i64) = match unit {
-            Unit::Warp(by) => (&OF_WARPS, Gpu::products_in_clock(Some(by))),
-            Unit::Warpgroup(by) => (&OF_WARPGROUPS, Gpu::products_in_clock(Some(by))),
-            Unit::Threads => (&OF_THREADS, Gpu::products_in_clock(None)),
+        let of_threads = ThreadTile::ALL.map(|of| tile(of.threads, of.each));
+        let tiles: &[Tile] = match unit {
+            Unit::Warp(_) => &OF_WARPS,
+            Unit::Warpgroup(_) => &OF_WARPGROUPS,
+            Unit::Threads => &of_threads,
         };
         let bytes = problem.operand_bytes();
         let count = problem.products.len() as i64;
+        // Registers of a sum.
+        let sum = problem.products[0].nest.body.iter().find(|inst| inst.op.is_reduction());
+        let words = sum.map_or(1, |sum| ceil_div(sum.ty.size() as i64, 4));
         let time = |tile: &Tile| {
             let [rows, columns] = tile.sides(unit);
             // What is past the end of an axis is summed, but not loaded.
@@ -174,18 +167,18 @@ impl Tile {
                 .iter()
                 .sum();
             let turns = ceil_div(tile.count(problem, unit), i64::from(problem.gpu.units));
-            let turns = if unit == Unit::Threads { turns.max(Gpu::BLOCKS_OF_THREADS) } else { turns };
             // Of 64 points of the sum: smaller numbers would be rounded to 0.
-            let products = rows * columns * count * 64;
-            let (sums, loads) = (products / each_clock, loaded * 64 * bytes / Gpu::LOADED_IN_CLOCK);
-            // A thread loads a number from shared memory for each of its rows and columns, an instruction of a warpgroup all of its own, which boxes have
-            // stored there.
+            let loads = loaded * 64 * bytes / Gpu::LOADED_IN_CLOCK;
+            let products = |by| rows * columns * count * 64 / Gpu::products_in_clock(by);
+            // An instruction of a warpgroup loads all of its operands from shared memory, which boxes have stored there.
             let (sums, shared) = match unit {
                 Unit::Threads => {
-                    let numbers = products * (tile.each[0] + tile.each[1]) / (tile.each[0] * tile.each[1]);
-                    (sums, numbers / SHARED_IN_CLOCK)
+                    let of_threads = ThreadTile { threads: tile.teams, each: tile.each };
+                    let sums = of_threads.clocks(problem.gpu, tile.count(problem, unit), count * words);
+                    return sums.max(turns.saturating_mul(loads));
                 }
                 Unit::Warpgroup(by) => {
+                    let sums = products(by);
                     let instructions = count * tile.each[0] * tile.teams.iter().product::<i64>();
                     let read = instructions * (i64::from(by.rows) + tile.each[1] * unit.shape()[1]);
                     // Nobody sums while one that is alone waits.
@@ -193,7 +186,7 @@ impl Tile {
                     let at_best = if is_alone { ALONE_OF_PEAK } else { MOST_OF_PEAK };
                     (sums * at_best[1] / at_best[0], (read + loaded) * 64 * bytes / (4 * SHARED_IN_CLOCK))
                 }
-                Unit::Warp(_) => (sums, 0),
+                Unit::Warp(by) => (products(by), 0),
             };
             let (most, around) = (sums.max(loads).max(shared), around(tile));
             match tile.under_way {
@@ -213,9 +206,7 @@ impl Tile {
         let panels = sides_of(&|operand| !operand.is_along_sum(problem));
         let is_gathered = |operand: &Operand| problem.gathering(operand.buf()).is_some();
         let gathered = sides_of(&|operand| is_gathered(operand) && !operand.is_of_windows(problem));
-        // The last team has points to sum, too, and a thread registers for its sums, each of so many words.
-        let sum = problem.products[0].nest.body.iter().find(|inst| inst.op.is_reduction());
-        let words = sum.map_or(1, |sum| ceil_div(sum.ty.size() as i64, 4));
+        // The last team has points to sum, too, and a thread registers for its sums.
         let has_parts = problem.terms_of_part().is_some();
         let suits = |tile: &&Tile| {
             let sides = tile.sides(unit);
