@@ -72,8 +72,10 @@ pub fn numbered(seed: u64, at: u64, isas: &[Isa]) -> (Model, TrialTarget) {
 pub fn target(choices: &mut Choices<'_>, isas: &[Isa]) -> TrialTarget {
     if choices.once_in(6) || isas.is_empty() {
         let info = target::Target::Gpu(Gpu::new(choices.pick(&GpuIsa::ALL), choices.pick(&[132, 1, 7])));
-        let freeze = !choices.once_in(4);
-        return TrialTarget { info, options: Options { freeze, ..Options::for_target(info) } };
+        let mut options = Options { freeze: !choices.once_in(4), ..Options::for_target(info) };
+        // Tuning takes any of the plans that families have.
+        options.heuristics.choice = choices.pick(&[0, 0, 1, 2, 5, 9]);
+        return TrialTarget { info, options };
     }
     let isa = choices.pick(isas);
     let mut cpu = Cpu::new(isa, 1 + choices.below(7) as u32);
