@@ -137,8 +137,8 @@ impl Layout {
     pub(super) fn may_share(&self, other: &Layout, [own, others]: [&Devices; 2]) -> bool {
         let is_same = |&place: &usize| match [own, others].map(|devices| devices.get(place)) {
             [Some(one), Some(other)] => {
-                one.name() == other.name() && one.name() != graph::Device::Cpu
-                    || one.memory().is_none() && other.memory().is_none()
+                let is_gpu = matches!(one.name(), graph::Device::Cuda(_));
+                is_gpu && one.name() == other.name() || one.memory().is_none() && other.memory().is_none()
             }
             _ => false,
         };
