@@ -53,6 +53,19 @@ fn of_floats(rows: usize, terms: usize, columns: usize) -> String {
     )
 }
 
+/// A product of which both operands lie along the sum, of a type that threads multiply.
+fn by_threads(dtype: &str, rows: usize, terms: usize, columns: usize) -> String {
+    format!(
+        "graph @g on cpu {{
+            %x: {dtype}[{rows}, {terms}] = input
+            %w: {dtype}[{columns}, {terms}] = input
+            %t: {dtype}[{terms}, {columns}]{{1, {terms}}} = aten.permute.default(%w, [1, 0])
+            %y: {dtype}[{rows}, {columns}] = aten.mm.default(%x, %t)
+            return %y
+        }}"
+    )
+}
+
 /// Products of 8-bit floats with scales of rows and columns that are summed in fewer bits, all products or parts.
 fn of_bytes(rows: usize, terms: usize, columns: usize) -> String {
     format!(
@@ -133,6 +146,11 @@ fn kernels_of_all_sizes_are_proved() {
     }
     texts.extend([of_floats(1000, 1000, 1000), of_floats(2048, 768, 3072), of_bytes(1000, 1008, 1000)]);
     texts.extend([of_floats(1001, 1003, 1006), of_bytes(1001, 1003, 1006), of_bytes(2048, 768, 3072)]);
+    for dtype in ["f32", "f64", "i32", "i64"] {
+        for rows in [2, 7, 8, 12, 15, 16, 17, 33, 127] {
+            texts.extend([65, 512, 577].map(|terms| by_threads(dtype, rows, terms, 128)));
+        }
+    }
     for features in [192, 384, 512, 768] {
         texts.extend([10, 1000, 1003, 4096].map(|classes| classified(features, classes)));
     }

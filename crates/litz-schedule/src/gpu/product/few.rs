@@ -38,7 +38,8 @@ use litz_ir::schedule::{Holds, KernelPlan, Layout, Local, LocalSpace, LoopKind, 
 use litz_ir::target::{Gpu, Level};
 use litz_sym::{Expr, Sym};
 
-/// Columns of a warp. Their sums are registers, and rows are read once for all of them.
+/// Columns of a warp, half as many where sums are of eight bytes. Their sums are registers, those of a lane besides those of the warp: with 16 rows 128 of the 255 that
+/// a thread may have. Rows are read once for all columns.
 const COLUMNS: i64 = 4;
 
 /// Warps of a block.
@@ -64,7 +65,7 @@ pub fn plan(problem: &Problem<'_>) -> Option<Planned> {
     let lanes = i64::from(Gpu::LANES);
     let terms = size(&problem.cx.loops.facts, problem.depth.extent);
     let turns = TURNS[usize::from(rows > 8)].min(ceil_div(terms, lanes * vector)).max(1);
-    let few = Few { problem, rows, vector, turns };
+    let few = Few { problem, rows, columns: (COLUMNS / problem.words_of_sum()).max(2), vector, turns };
     let name = product.nest.name.clone();
     let sums = || {
         let holds = Holds::Accumulator(name.clone());
@@ -85,7 +86,7 @@ pub fn plan(problem: &Problem<'_>) -> Option<Planned> {
     of_warp.extend(few.at_points(last));
     let body = vec![looped(LoopKind::Level(Level::Warp.into()), few.name("w"), WARPS, of_warp)];
     let mut grid = problem.others.clone();
-    let blocks = problem.sides[1].extent.ceildiv(COLUMNS * WARPS);
+    let blocks = problem.sides[1].extent.ceildiv(few.columns * WARPS);
     grid.push(Axis { var: few.block(), extent: blocks });
     Some(Planned { is_whole: true, ..Planned::from(KernelPlan::new(grid, 1, body)) })
 }
@@ -94,6 +95,8 @@ pub fn plan(problem: &Problem<'_>) -> Option<Planned> {
 struct Few<'a> {
     problem: &'a Problem<'a>,
     rows: i64,
+    /// Columns of a warp.
+    columns: i64,
     /// Elements that a lane loads at once.
     vector: i64,
     /// Vectors of a row that it loads at a time.
@@ -112,7 +115,7 @@ impl Few<'_> {
     /// A row, and a column of the warp.
     fn point(&self) -> [Expr; 2] {
         let [block, w, u, v] = [self.block(), self.name("w"), self.name("u"), self.name("v")].map(Expr::sym);
-        [u, block * (COLUMNS * WARPS) + w * COLUMNS + v]
+        [u, block * (self.columns * WARPS) + w * self.columns + v]
     }
 
     /// A point of the sum that a lane takes in a step.
@@ -127,7 +130,7 @@ impl Few<'_> {
     /// What runs at all points of the warp, one after another.
     fn at_points(&self, body: Vec<Tree>) -> Vec<Tree> {
         let [u, v] = ["u", "v"].map(|name| self.name(name));
-        unrolled(u, self.rows, unrolled(v, COLUMNS, self.bound(body)))
+        unrolled(u, self.rows, unrolled(v, self.columns, self.bound(body)))
     }
 
     /// The trees with values for the axes of the sides and of the sum.
@@ -147,7 +150,7 @@ impl Few<'_> {
         let [u, v] = ["u", "v"].map(|name| self.name(name));
         let at_once = i64::from(Gpu::LANES) * self.vector * self.turns;
         let copied = |operand: &Operand| {
-            let points = [[self.rows, COLUMNS * WARPS][operand.side], at_once];
+            let points = [[self.rows, self.columns * WARPS][operand.side], at_once];
             let leaf = operand.element(problem, [self.point()[operand.side], self.term()], points);
             match self.vector {
                 1 => leaf,
@@ -157,7 +160,7 @@ impl Few<'_> {
         let product = &problem.products[0];
         let update = unrolled(e, self.vector, vec![problem.leaf(product.member, Part::Update)]);
         let mut of_turn = vec![right.in_registers(problem), left.in_registers(problem)];
-        of_turn.extend(unrolled(v, COLUMNS, vec![copied(right)]));
+        of_turn.extend(unrolled(v, self.columns, vec![copied(right)]));
         of_turn.extend(unrolled(u, self.rows, vec![copied(left)]));
         of_turn.extend(self.at_points(update));
         let body = unrolled(turn, self.turns, of_turn);

@@ -3,7 +3,7 @@
 use super::gather;
 use crate::axes::{merge_axes, order_axes};
 use crate::context::Cx;
-use crate::cost::{points, size};
+use crate::cost::{ceil_div, points, size};
 use crate::gpu::Apart;
 use crate::gpu::stage::is_guarded_at_end;
 use crate::group::{Group, Member, beside_axes, is_stored_along};
@@ -138,6 +138,12 @@ impl Problem<'_> {
         });
         let rounds = matches!(self.unit, Unit::Warp(by) | Unit::Warpgroup(by) if by.rounds);
         parts.min().filter(|_| rounds)
+    }
+
+    /// Registers of a sum.
+    pub fn words_of_sum(&self) -> i64 {
+        let sum = self.products[0].nest.body.iter().find(|inst| inst.op.is_reduction());
+        sum.map_or(1, |sum| ceil_div(sum.ty.size() as i64, 4))
     }
 
     /// Bytes that the threads of a block may share.

@@ -156,9 +156,7 @@ impl Tile {
         };
         let bytes = problem.operand_bytes();
         let count = problem.products.len() as i64;
-        // Registers of a sum.
-        let sum = problem.products[0].nest.body.iter().find(|inst| inst.op.is_reduction());
-        let words = sum.map_or(1, |sum| ceil_div(sum.ty.size() as i64, 4));
+        let words = problem.words_of_sum();
         let time = |tile: &Tile| {
             let [rows, columns] = tile.sides(unit);
             // What is past the end of an axis is summed, but not loaded.
