@@ -120,9 +120,13 @@ impl Model {
         let mut quiet = |_: &str| {};
         let mut run = Runner::new(options.verify, None, &mut quiet);
         let backend = backends::backend(options)?;
-        let schedule = schedule.prove(loops, backend.target())?;
-        let realized = pipeline::realize(loops, &schedule, &*backend, &mut run)?;
-        let code = objects.compile(&*backend, &realized.kernels, options)?;
+        let options = &Options { schedule: Some(schedule.clone()), ..options.clone() };
+        let (schedule, realized, code) = reproducer::catch(&self.imported.graph, options, || {
+            let schedule = schedule.prove(loops, backend.target())?;
+            let realized = pipeline::realize(loops, &schedule, &*backend, &mut run)?;
+            let code = objects.compile(&*backend, &realized.kernels, options)?;
+            Ok((schedule, realized, code))
+        })?;
         let code = Code::new(self, &*backend, code);
         let loaded = Loaded::new(&*backend, &realized, Some(&code), options)?;
         let Loaded { device, devices, profile, reference } = loaded;
