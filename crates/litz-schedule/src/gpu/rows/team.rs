@@ -156,7 +156,7 @@ pub fn team(cx: &Cx<'_>, group: &Group) -> Option<Team> {
     if needs_ahead { other } else { Some(other.unwrap_or(first)) }
 }
 
-/// The team of a kernel: that of [`team`], or where somebody times others one of the other shapes, and of wider and narrower blocks. See
+/// The team of a kernel: that of [`team`], or where somebody times others one of the other shapes, and of narrower blocks. See
 /// [`Heuristics::choice`](crate::Heuristics::choice).
 pub fn chosen_team(cx: &Cx<'_>, group: &Group) -> Option<Team> {
     let first = team(cx, group)?;
